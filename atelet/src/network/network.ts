@@ -1,0 +1,43 @@
+/** A place for one actor in the node's network: a namespace with eth0, reached at nodeAddress from this pod. */
+export interface Slot {
+  /** 1…65,000; also the veth's name ("a<index>"). */
+  index: number;
+  netnsPath: string;
+  /** 100.64.x.y, unique in the pod; the program itself always sees 169.254.17.2. */
+  nodeAddress: string;
+}
+
+export interface PublishedPort {
+  containerPort: number;
+  /** Port on the pod's address. Random, not reused soon: a stale route meets a closed port. */
+  outerPort: number;
+}
+
+/** The actors' network of one node, all in the kernel (nftables); no process in the data path. */
+export interface ActorNetwork {
+  /** Installs the table, adopts what an earlier atelet left and removes what `keep` does not name. */
+  start(keep: readonly number[]): Promise<void>;
+  /** A slot with nothing in it, from a pool of ready ones. Blocked until `open`. */
+  acquire(): Promise<Slot>;
+  /** The slot of an adopted sandbox. */
+  adopt(index: number): Slot;
+  /** Removes all traces; the slot goes back to the pool with a fresh namespace. */
+  release(slot: Slot): Promise<void>;
+  /** Puts 169.254.17.2 back on the interior eth0; the runtime takes it off at every start and restore. */
+  putAddress(slot: Slot): Promise<void>;
+  /** Maps a fresh random outer port to each container port. */
+  publish(slot: Slot, containerPorts: readonly number[]): Promise<PublishedPort[]>;
+  /** The published ports of an adopted slot, as the kernel has them. */
+  published(slot: Slot): Promise<PublishedPort[]>;
+  /** Refuses new connections from outside; open ones go on. Undone by publish. */
+  unpublish(slot: Slot): Promise<void>;
+  /** Drops every packet from and to the actor. */
+  block(slot: Slot): Promise<void>;
+  open(slot: Slot): Promise<void>;
+  /** Only these addresses may open connections to actors; removal cuts what is open. */
+  setRouters(addresses: readonly string[]): Promise<void>;
+  /** Leaves everything in place for the next atelet. */
+  close(): Promise<void>;
+  /** Removes everything (last shutdown). */
+  destroy(): Promise<void>;
+}

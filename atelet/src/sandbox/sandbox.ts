@@ -1,0 +1,75 @@
+/** Everything that a sandbox class needs to know to start or restore one actor. All paths are absolute. */
+export interface SandboxSpec {
+  /** 32 hex digits, always: runsc takes ids by prefix. */
+  id: string;
+  /** Folder for the runtime's own configuration; may be made anew at any time (R21). */
+  bundleDir: string;
+  /** Read-only unpacked image; writes go to the sandbox's own layer in memory. */
+  rootfsDir: string;
+  args: readonly string[];
+  env: readonly string[];
+  cwd: string;
+  uid: number;
+  gid: number;
+  hostname: string;
+  /** Bind-mounted network namespace with eth0 in it. */
+  netnsPath: string;
+  /** Bound read-only at /run/ate. */
+  identityDir: string;
+  /** Relative to each controller's root, e.g. "/substrate-1/actors/<id>". */
+  cgroupPath: string;
+  /** Hard limit of the sandbox's cgroup, the runtime's own overhead included. */
+  memoryLimitBytes: number;
+  cpuMillis: number;
+  /** Opened O_APPEND by the caller of run/restore; survive the atelet. */
+  stdoutPath: string;
+  stderrPath: string;
+}
+
+export interface RestoreOptions {
+  /** Folder with the image's files, read in place and never changed (R19, R20). */
+  imageDir: string;
+  /** Read around the page cache; only for a clean, uncached image (R27). */
+  direct: boolean;
+  /** Keep established TCP connections; false resets them at once. */
+  keepConnections: boolean;
+}
+
+export interface SandboxStatus {
+  id: string;
+  status: "creating" | "created" | "running" | "paused" | "stopped";
+  pid: number;
+}
+
+/** What a class can do; callers ask instead of testing names. */
+export interface SandboxCapabilities {
+  /** A restore answers before all memory is loaded; waitRestored then tells how the load ended. */
+  backgroundRestore: boolean;
+  /** The build that reads and writes images; an image is restored by exactly the build that wrote it. */
+  runtime: string;
+}
+
+/** One sandbox class. Knows nothing of snapshots' generations, stores or placement. Every call is bounded in time. */
+export interface SandboxRuntime {
+  capabilities(): Promise<SandboxCapabilities>;
+  /** Creates and starts the program from its image. */
+  run(spec: SandboxSpec): Promise<void>;
+  pause(id: string): Promise<void>;
+  resume(id: string): Promise<void>;
+  /**
+   * Writes an image of a paused sandbox into an empty folder and leaves the sandbox paused and alive, so that a
+   * failure is undone by resume. Checks that the files are complete. Throws CHECKPOINT_FAILED.
+   * @returns bytes of the image, as the files' sizes.
+   */
+  checkpoint(id: string, imageDir: string, options: { direct: boolean }): Promise<number>;
+  /** Creates a sandbox and restores an image into it; on failure nothing is left of it. Throws RESTORE_FAILED. */
+  restore(spec: SandboxSpec, options: RestoreOptions): Promise<void>;
+  /** Resolves when all memory of a background restore is loaded; throws RESTORE_FAILED if the load failed. */
+  waitRestored(id: string): Promise<void>;
+  /** Kills and removes; no process, mount, cgroup or file of it is left afterwards. No error if it does not exist. */
+  delete(id: string): Promise<void>;
+  /** What exists, also what an earlier process of ours started. A sandbox whose process is gone is "stopped". */
+  list(): Promise<SandboxStatus[]>;
+  /** Whether its process lives, by pid and start time, without asking the runtime. Cheap enough for every second. */
+  alive(id: string): Promise<boolean>;
+}

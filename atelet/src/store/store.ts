@@ -1,0 +1,53 @@
+export interface StoredObject {
+  body: Buffer;
+  etag: string;
+}
+
+export type PutCondition = { ifMatch: string } | { ifNoneMatch: "*" };
+
+/**
+ * A place for objects, S3's semantics in small: keys with slashes, whole-object puts, conditional writes. Throws
+ * STORE_UNAVAILABLE for what may heal; a failed condition is a result, not an error. Knows nothing of actors.
+ */
+export interface ObjectStore {
+  get(key: string): Promise<StoredObject | undefined>;
+  /** @returns the new etag, or undefined if the condition did not hold. Durable when it resolves. */
+  put(key: string, body: Buffer, condition?: PutCondition): Promise<string | undefined>;
+  /** Stores a file's bytes. Durable when it resolves. */
+  putFile(key: string, path: string): Promise<{ sizeBytes: number; sha256: string }>;
+  /** Fetches into a new file; throws SNAPSHOT_DAMAGED if size or digest differ. */
+  getFile(key: string, path: string, expected: { sizeBytes: number; sha256: string }): Promise<void>;
+  /** Keys under a prefix that ends with "/". */
+  list(prefix: string): Promise<string[]>;
+  /** No error if it does not exist. */
+  delete(key: string): Promise<void>;
+}
+
+/** <store>/<cluster uid>/<namespace uid>/<actor uid>/head.json: the only object that ever changes in place. */
+export interface Head {
+  epoch: number;
+  generation: number;
+  /** Key of the manifest relative to the actor's prefix, e.g. "7-3/manifest.json"; null before the first commit. */
+  manifest: string | null;
+}
+
+export interface ManifestFile {
+  name: string;
+  sizeBytes: number;
+  sha256: string;
+}
+
+/** <actor prefix>/<generation>-<epoch>/manifest.json */
+export interface Manifest {
+  format: 1;
+  actor: { uid: string; namespace: string; name: string };
+  generation: number;
+  epoch: number;
+  revision: string;
+  imageDigest: string;
+  fidelity: "Memory";
+  sandbox: { class: "gvisor"; runtime: string; architecture: string };
+  createdAt: string;
+  sizeBytes: number;
+  files: ManifestFile[];
+}

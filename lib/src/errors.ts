@@ -1,0 +1,78 @@
+import { status as grpcStatus } from "@grpc/grpc-js";
+
+/**
+ * Every error that crosses a process boundary or reaches a person has a code of this catalogue. `grpc` and `http`
+ * say how it travels; docs/reference/errors.md says what to do about it (a test compares the two).
+ */
+export const errorCatalogue = {
+  UNKNOWN_ACTOR: { grpc: grpcStatus.NOT_FOUND, http: 404 },
+  INVALID: { grpc: grpcStatus.INVALID_ARGUMENT, http: 400 },
+  /** Another operation of this actor is under way and cannot be joined. */
+  OPERATION_IN_PROGRESS: { grpc: grpcStatus.ABORTED, http: 409 },
+  /** Requests were still open after the drain timeout; the suspend did not happen. */
+  REQUESTS_OPEN: { grpc: grpcStatus.ABORTED, http: 409 },
+  /** A request arrived before the pause of an idle suspend. */
+  SUSPEND_CANCELLED: { grpc: grpcStatus.ABORTED, http: 409 },
+  /** spec.state is Suspended. */
+  HELD: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
+  /** The epoch was released or surpassed on this node. */
+  MOVED: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
+  /** The grant names another session than the node's current one. */
+  STALE_SESSION: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
+  /** The call carries the term of a leader that has been replaced. */
+  STALE_TERM: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
+  /** A sandbox or an unsaved generation exists: the epoch cannot be released yet. */
+  NOT_RELEASABLE: { grpc: grpcStatus.FAILED_PRECONDITION, http: 409 },
+  NO_ROOM: { grpc: grpcStatus.RESOURCE_EXHAUSTED, http: 503 },
+  /** More requests are held for an actor, or in all, than the router's bound. */
+  TOO_MANY_HELD: { grpc: grpcStatus.RESOURCE_EXHAUSTED, http: 503 },
+  IMAGE_UNAVAILABLE: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
+  IMAGE_INVALID: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
+  /** The program ended, or its sandbox died. */
+  PROGRAM_EXITED: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
+  NOT_READY: { grpc: grpcStatus.DEADLINE_EXCEEDED, http: 503 },
+  CHECKPOINT_FAILED: { grpc: grpcStatus.INTERNAL, http: 500 },
+  RESTORE_FAILED: { grpc: grpcStatus.INTERNAL, http: 503 },
+  SNAPSHOT_DAMAGED: { grpc: grpcStatus.DATA_LOSS, http: 503 },
+  /** The head names a higher epoch: what this node has is not the newest. */
+  SUPERSEDED: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
+  STORE_UNAVAILABLE: { grpc: grpcStatus.UNAVAILABLE, http: 503 },
+  STORE_FOREIGN: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
+  NODE_UNAVAILABLE: { grpc: grpcStatus.UNAVAILABLE, http: 503 },
+  SHUTTING_DOWN: { grpc: grpcStatus.UNAVAILABLE, http: 503 },
+  FORBIDDEN: { grpc: grpcStatus.PERMISSION_DENIED, http: 403 },
+  TIMEOUT: { grpc: grpcStatus.DEADLINE_EXCEEDED, http: 504 },
+  INTERNAL: { grpc: grpcStatus.INTERNAL, http: 500 },
+} as const;
+
+export type ErrorCode = keyof typeof errorCatalogue;
+
+export interface SubstrateErrorOptions {
+  cause?: unknown;
+  /** When trying again may help; becomes Retry-After. */
+  retryAfterMs?: number;
+}
+
+/** An error whose code is in the catalogue and whose message tells a person which object it is about. */
+export class SubstrateError extends Error {
+  override readonly name = "SubstrateError";
+  readonly code: ErrorCode;
+  readonly retryAfterMs: number | undefined;
+
+  constructor(code: ErrorCode, message: string, options: SubstrateErrorOptions = {}) {
+    super(message, { cause: options.cause });
+    this.code = code;
+    this.retryAfterMs = options.retryAfterMs;
+  }
+}
+
+export function isErrorCode(value: unknown): value is ErrorCode {
+  return typeof value === "string" && Object.hasOwn(errorCatalogue, value);
+}
+
+/** The error itself if it is ours, else INTERNAL with the original as its cause. */
+export function asSubstrateError(error: unknown): SubstrateError {
+  if (error instanceof SubstrateError) return error;
+  const message = error instanceof Error ? error.message : String(error);
+  return new SubstrateError("INTERNAL", message, { cause: error });
+}
