@@ -1,0 +1,3 @@
+module substrate.run/e2e/programs/glutton
+
+go 1.24

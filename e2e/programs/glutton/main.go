@@ -1,0 +1,207 @@
+// Glutton is the program of tests and benchmarks: it holds as much memory as it is told to, and fails, sleeps and
+// streams on request.
+//
+//	GET  /                            {"count", "pid", "mib"} at once
+//	GET  /readyz                      200
+//	POST /hold?mib=N&kind=random|zero hold exactly N MiB
+//	POST /touch                       read one byte of each page held
+//	POST /dirty?mib=N                 overwrite the first N MiB with new random bytes
+//	GET  /digest                      sha256 of what is held
+//	POST /exit?code=N                 end
+//	POST /oom                         take memory until killed
+//	GET  /sleep?ms=N                  answer after N ms
+//	POST /echo                        stream the request's body back
+//	GET  /stream?n=N&ms=M             N server-sent events, one every M ms
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+type glutton struct {
+	memory *memory
+	count  atomic.Int64
+}
+
+func number(r *http.Request, name string) (int, error) {
+	value, err := strconv.Atoi(r.URL.Query().Get(name))
+	if err != nil || value < 0 {
+		return 0, fmt.Errorf("%s must be a number of 0 or more, as in %s?%s=1", name, r.URL.Path, name)
+	}
+	return value, nil
+}
+
+func answer(w http.ResponseWriter, body map[string]any) {
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(body); err != nil {
+		log.Printf("answer: %v", err)
+	}
+}
+
+// handle turns a handler that may fail on its input into a 400.
+func handle(mux *http.ServeMux, pattern string, serve func(http.ResponseWriter, *http.Request) error) {
+	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		if err := serve(w, r); err != nil {
+			log.Printf("%s %s: %v", r.Method, r.URL, err)
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		}
+	})
+}
+
+func (g *glutton) hold(w http.ResponseWriter, r *http.Request) error {
+	mib, err := number(r, "mib")
+	if err != nil {
+		return err
+	}
+	kind := r.URL.Query().Get("kind")
+	if kind != "random" && kind != "zero" {
+		return errors.New("kind must be random or zero")
+	}
+	if err := g.memory.hold(mib, kind); err != nil {
+		return err
+	}
+	answer(w, map[string]any{"mib": mib, "kind": kind})
+	return nil
+}
+
+func (g *glutton) dirty(w http.ResponseWriter, r *http.Request) error {
+	mib, err := number(r, "mib")
+	if err != nil {
+		return err
+	}
+	if err := g.memory.dirty(mib); err != nil {
+		return err
+	}
+	answer(w, map[string]any{"dirtied": mib})
+	return nil
+}
+
+func exit(w http.ResponseWriter, r *http.Request) error {
+	code, err := number(r, "code")
+	if err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusAccepted)
+	if err := http.NewResponseController(w).Flush(); err != nil {
+		return err
+	}
+	time.AfterFunc(10*time.Millisecond, func() { os.Exit(code) })
+	return nil
+}
+
+func sleep(w http.ResponseWriter, r *http.Request) error {
+	ms, err := number(r, "ms")
+	if err != nil {
+		return err
+	}
+	select {
+	case <-time.After(time.Duration(ms) * time.Millisecond):
+		answer(w, map[string]any{"slept": ms})
+	case <-r.Context().Done():
+		log.Printf("%s: client went away", r.URL)
+	}
+	return nil
+}
+
+func echo(w http.ResponseWriter, r *http.Request) error {
+	controller := http.NewResponseController(w)
+	if err := controller.EnableFullDuplex(); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	buffer := make([]byte, 64<<10)
+	for {
+		n, readErr := r.Body.Read(buffer)
+		if n > 0 {
+			if _, err := w.Write(buffer[:n]); err != nil {
+				log.Printf("echo: %v", err)
+				return nil
+			}
+			if err := controller.Flush(); err != nil {
+				log.Printf("echo: %v", err)
+				return nil
+			}
+		}
+		if readErr == io.EOF {
+			return nil
+		}
+		if readErr != nil {
+			panic(http.ErrAbortHandler) // the answer has begun: only a broken connection can tell
+		}
+	}
+}
+
+func stream(w http.ResponseWriter, r *http.Request) error {
+	n, err := number(r, "n")
+	if err != nil {
+		return err
+	}
+	ms, err := number(r, "ms")
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	controller := http.NewResponseController(w)
+	for i := 1; i <= n; i++ {
+		if _, err := fmt.Fprintf(w, "id: %d\ndata: %d\n\n", i, i); err != nil {
+			return nil
+		}
+		if err := controller.Flush(); err != nil {
+			return nil
+		}
+		if i == n {
+			break
+		}
+		select {
+		case <-time.After(time.Duration(ms) * time.Millisecond):
+		case <-r.Context().Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+func main() {
+	address := flag.String("listen", ":8080", "address to listen on")
+	mib := flag.Int("hold-mib", 0, "MiB to hold before listening")
+	kind := flag.String("kind", "random", "what to hold before listening: random or zero")
+	flag.Parse()
+
+	g := &glutton{memory: newMemory()}
+	if err := g.memory.hold(*mib, *kind); err != nil {
+		log.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, map[string]any{"count": g.count.Add(1), "pid": os.Getpid(), "mib": g.memory.sizeMib()})
+	})
+	handle(mux, "POST /hold", g.hold)
+	handle(mux, "POST /dirty", g.dirty)
+	mux.HandleFunc("POST /touch", func(w http.ResponseWriter, _ *http.Request) {
+		pages, sum := g.memory.touch()
+		answer(w, map[string]any{"pages": pages, "sum": sum})
+	})
+	mux.HandleFunc("GET /digest", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, map[string]any{"sha256": g.memory.digest()})
+	})
+	handle(mux, "POST /exit", exit)
+	handle(mux, "POST /oom", func(http.ResponseWriter, *http.Request) error { return exhaust() })
+	handle(mux, "GET /sleep", sleep)
+	handle(mux, "POST /echo", echo)
+	handle(mux, "GET /stream", stream)
+
+	fmt.Printf("listening on %s, pid %d\n", *address, os.Getpid())
+	server := &http.Server{Addr: *address, Handler: mux, ReadHeaderTimeout: 30 * time.Second}
+	log.Fatal(server.ListenAndServe())
+}

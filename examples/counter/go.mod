@@ -1,0 +1,3 @@
+module substrate.run/examples/counter
+
+go 1.24
