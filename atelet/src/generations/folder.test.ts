@@ -1,0 +1,56 @@
+import { mkdtemp, readdir, rm, truncate, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { GenerationFolder } from "./folder.ts";
+
+let dir: string;
+let folder: GenerationFolder;
+beforeEach(async () => {
+  dir = await mkdtemp(join(tmpdir(), "generations-"));
+  folder = new GenerationFolder(dir);
+});
+afterEach(() => rm(dir, { recursive: true }));
+
+const meta = { epoch: 3, revision: "r1", imageDigest: "sha256:0", runtime: "1", createdAtMs: 5 };
+async function make(generation: number): Promise<void> {
+  const partial = await folder.begin(generation);
+  await writeFile(join(partial, "pages.img"), "x".repeat(generation * 10));
+  await folder.commit({ ...meta, generation });
+}
+
+describe("a generation on the node", () => {
+  it("exists from its rename on, and is found again newest first", async () => {
+    await make(9);
+    await make(10);
+    const { records, removed } = await folder.load();
+    expect(records.map((r) => r.generation)).toEqual([10, 9]);
+    expect(records[0]).toMatchObject({ ...meta, files: [{ name: "pages.img", sizeBytes: 100 }] });
+    expect(removed).toEqual([]);
+  });
+
+  it("a crash before the rename or in the middle of a removal leaves nothing that counts", async () => {
+    await make(1);
+    await writeFile(join(await folder.begin(2), "pages.img"), "half");
+    const { records, removed } = await new GenerationFolder(dir).load();
+    expect(records.map((r) => r.generation)).toEqual([1]);
+    expect(removed).toEqual(["2.partial"]);
+    expect(await readdir(dir)).toEqual(["1"]);
+  });
+
+  it("a truncated or missing file is seen before a restore", async () => {
+    await make(1);
+    const record = (await folder.load()).records[0];
+    if (record === undefined) throw new Error("no record");
+    expect(await folder.damage(record)).toBeUndefined();
+    await truncate(join(folder.path(1), "pages.img"), 3);
+    expect(await folder.damage(record)).toMatch(/3 bytes instead of 10/);
+    await rm(join(folder.path(1), "pages.img"));
+    expect(await folder.damage(record)).toMatch(/missing/);
+  });
+
+  it("begin starts from an empty folder though an earlier try left files", async () => {
+    await writeFile(join(await folder.begin(1), "old"), "old");
+    expect(await readdir(await folder.begin(1))).toEqual([]);
+  });
+});

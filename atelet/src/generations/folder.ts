@@ -1,0 +1,134 @@
+import { mkdir, readdir, rename, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { z } from "zod";
+import { isMissing, readJson, removeFolder, writeJson } from "../node-files.ts";
+
+const recordSchema = z.object({
+  format: z.literal(1),
+  generation: z.number().int().positive(),
+  epoch: z.number().int().positive(),
+  revision: z.string(),
+  imageDigest: z.string(),
+  runtime: z.string(),
+  createdAtMs: z.number(),
+  files: z.array(z.object({ name: z.string(), sizeBytes: z.number().int().nonnegative() })),
+});
+
+/** What is written beside an image, before the rename that makes it a generation. */
+export type GenerationRecord = z.infer<typeof recordSchema>;
+
+const recordName = "generation.json";
+
+/**
+ * One actor's generations on this node: <dir>/<generation>/{generation.json, image files}. The rename of
+ * <generation>.partial is the commit: what has its final name is whole as far as this process could see (R23: it
+ * survives a crash of the atelet, not a power cut).
+ */
+export class GenerationFolder {
+  readonly #dir: string;
+
+  constructor(dir: string) {
+    this.#dir = dir;
+  }
+
+  path(generation: number): string {
+    return join(this.#dir, String(generation));
+  }
+
+  /** An empty folder to write into. */
+  async begin(generation: number): Promise<string> {
+    const partial = `${this.path(generation)}.partial`;
+    await removeFolder(partial);
+    await mkdir(partial, { recursive: true, mode: 0o700 });
+    return partial;
+  }
+
+  /** Records what was written and commits it by rename. */
+  async commit(record: Omit<GenerationRecord, "format" | "files">): Promise<GenerationRecord> {
+    const partial = `${this.path(record.generation)}.partial`;
+    const files = await filesIn(partial);
+    const whole: GenerationRecord = { format: 1, ...record, files };
+    await writeJson(join(partial, recordName), whole, { durable: false });
+    // R22: renaming over a folder is impossible, and renaming over large files would flush them.
+    await removeFolder(this.path(record.generation));
+    await rename(partial, this.path(record.generation));
+    return whole;
+  }
+
+  async abandon(generation: number): Promise<void> {
+    await removeFolder(`${this.path(generation)}.partial`);
+  }
+
+  /** Takes the name away first, so that a crash in between leaves no half-deleted generation. */
+  async remove(generation: number): Promise<void> {
+    const doomed = `${this.path(generation)}.deleted`;
+    try {
+      await removeFolder(doomed);
+      await rename(this.path(generation), doomed);
+    } catch (error) {
+      if (isMissing(error)) return;
+      throw error;
+    }
+    await removeFolder(doomed);
+  }
+
+  /** Why a generation cannot be restored from here, or undefined if its files have their recorded sizes. */
+  async damage(record: GenerationRecord): Promise<string | undefined> {
+    for (const { name, sizeBytes } of record.files) {
+      const path = join(this.path(record.generation), name);
+      try {
+        const actual = (await stat(path)).size;
+        if (actual !== sizeBytes) return `${name} has ${actual} bytes instead of ${sizeBytes}`;
+      } catch (error) {
+        if (isMissing(error)) return `${name} is missing`;
+        throw error;
+      }
+    }
+    return undefined;
+  }
+
+  /**
+   * What a restart finds: committed generations, newest first. Everything else in the folder (partial, half-deleted,
+   * unreadable) is removed, and named in the result.
+   */
+  async load(): Promise<{ records: GenerationRecord[]; removed: string[] }> {
+    const records: GenerationRecord[] = [];
+    const removed: string[] = [];
+    for (const name of await namesIn(this.#dir)) {
+      const record = /^\d+$/.test(name) ? await readRecord(join(this.#dir, name)) : undefined;
+      if (record?.generation === Number(name)) records.push(record);
+      else {
+        await removeFolder(join(this.#dir, name));
+        removed.push(name);
+      }
+    }
+    records.sort((a, b) => b.generation - a.generation);
+    return { records, removed };
+  }
+}
+
+async function namesIn(dir: string): Promise<string[]> {
+  try {
+    return await readdir(dir);
+  } catch (error) {
+    if (isMissing(error)) return [];
+    throw error;
+  }
+}
+
+async function readRecord(dir: string): Promise<GenerationRecord | undefined> {
+  try {
+    return recordSchema.parse(await readJson(join(dir, recordName)));
+  } catch {
+    // Unreadable or of another format: the caller removes it and says so.
+    return undefined;
+  }
+}
+
+async function filesIn(dir: string): Promise<GenerationRecord["files"]> {
+  const files: GenerationRecord["files"] = [];
+  for (const name of (await readdir(dir)).sort()) {
+    if (name !== recordName) files.push({ name, sizeBytes: (await stat(join(dir, name))).size });
+  }
+  return files;
+}

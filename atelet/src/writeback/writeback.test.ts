@@ -1,0 +1,113 @@
+import { mkdtemp, open, rename, rm, stat, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createLogger } from "@substrate/lib/log.ts";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { type Loan } from "../ledger/contract.ts";
+import { type AsyncPageCache, CacheWorker } from "./cache-worker.ts";
+import { type CacheState, type PinnedFile } from "./page-cache.ts";
+import { WriteBack } from "./writeback.ts";
+
+const log = createLogger("test", "error");
+let dir: string;
+let worker: CacheWorker;
+beforeEach(async () => {
+  dir = await mkdtemp(join(tmpdir(), "writeback-"));
+  worker = new CacheWorker();
+});
+afterEach(async () => {
+  await worker.close();
+  await rm(dir, { recursive: true });
+});
+
+function loan(): Loan & { returned: number } {
+  return {
+    bytes: 1,
+    returned: 0,
+    return() {
+      this.returned += 1;
+    },
+  };
+}
+
+function writeBack(options: { cache?: AsyncPageCache; tight?: boolean; boundMs?: number; signal?: AbortSignal }): WriteBack {
+  return new WriteBack({
+    cache: options.cache ?? worker,
+    tight: () => Promise.resolve(options.tight ?? false),
+    log,
+    boundMs: options.boundMs ?? 60_000,
+    signal: options.signal ?? new AbortController().signal,
+  });
+}
+
+/** A disk that never gets anything done, or only when told to write. */
+class StuckCache implements AsyncPageCache {
+  wroteOut: string[] = [];
+  inspect(file: PinnedFile): Promise<CacheState> {
+    return Promise.resolve({ unwrittenPages: this.wroteOut.includes(file.path) ? 0 : 7 });
+  }
+  writeOut(file: PinnedFile): Promise<void> {
+    this.wroteOut.push(file.path);
+    return Promise.resolve();
+  }
+}
+
+describe("the real page cache", () => {
+  it("R11: sees a dirty file, and sees it clean after write-out, without any fsync of ours", async () => {
+    const path = join(dir, "pages.img");
+    await writeFile(path, Buffer.alloc(8 * 2 ** 20, 1));
+    const { dev, ino } = await stat(path);
+    const before = await worker.inspect({ path, dev, ino });
+    expect(before).toEqual({ unwrittenPages: expect.any(Number) as number });
+    const l = loan();
+    expect(await writeBack({ tight: true }).follow([path], l)).toBe("clean");
+    expect(l.returned).toBe(1);
+    expect(await worker.inspect({ path, dev, ino })).toEqual({ unwrittenPages: 0 });
+  });
+
+  it("R12: a deleted file counts as gone at once and its loan comes back", async () => {
+    const path = join(dir, "pages.img");
+    await writeFile(path, Buffer.alloc(2 ** 20, 1));
+    const l = loan();
+    const followed = writeBack({}).follow([path], l);
+    await rm(path);
+    expect(["gone", "clean"]).toContain(await followed);
+    expect(l.returned).toBe(1);
+  });
+
+  it("R13: a path that names another file by now is skipped, and never written out", async () => {
+    const path = join(dir, "pages.img");
+    await writeFile(path, "old");
+    const { dev, ino } = await stat(path);
+    await writeFile(join(dir, "other"), "other");
+    await rename(join(dir, "other"), path);
+    expect(await worker.inspect({ path, dev, ino })).toBe("gone");
+  });
+});
+
+describe("rules", () => {
+  it("R13: a missing path fails at once and the loan is returned", async () => {
+    const l = loan();
+    await expect(writeBack({}).follow([join(dir, "missing")], l)).rejects.toThrow(/ENOENT/);
+    expect(l.returned).toBe(1);
+  });
+
+  it("R3: nothing is written out unless memory is tight", async () => {
+    const path = join(dir, "f");
+    await (await open(path, "w")).close();
+    const relaxed = new StuckCache();
+    await writeBack({ cache: relaxed, boundMs: 60 }).follow([path], loan());
+    expect(relaxed.wroteOut).toEqual([]);
+    const tight = new StuckCache();
+    expect(await writeBack({ cache: tight, tight: true }).follow([path], loan())).toBe("clean");
+    expect(tight.wroteOut).toEqual([path]);
+  });
+
+  it("R15: polling is bounded; then the loan returns", async () => {
+    const path = join(dir, "f");
+    await (await open(path, "w")).close();
+    const l = loan();
+    expect(await writeBack({ cache: new StuckCache(), boundMs: 50 }).follow([path], l)).toBe("gave up");
+    expect(l.returned).toBe(1);
+  });
+});

@@ -1,0 +1,86 @@
+import { stat } from "node:fs/promises";
+import { setTimeout as delay } from "node:timers/promises";
+import { type Logger } from "@substrate/lib/log.ts";
+import pLimit from "p-limit";
+import { type Loan } from "../ledger/contract.ts";
+import { type AsyncPageCache } from "./cache-worker.ts";
+import { type PinnedFile } from "./page-cache.ts";
+
+export interface WriteBackOptions {
+  cache: AsyncPageCache;
+  /** R3: whether this much memory is wanted elsewhere; only then write-out is started. */
+  tight: (bytes: number) => Promise<boolean>;
+  log: Logger;
+  /** R15. Default 10 minutes. */
+  boundMs?: number;
+  signal: AbortSignal;
+}
+
+export type WriteBackResult = "clean" | "gone" | "gave up";
+
+/** R11: growing, so that a slow disk isn't asked all the time and a fast one isn't waited for. */
+const FIRST_POLL_MS = 25;
+const LAST_POLL_MS = 3000;
+/** R14: how many files are written out at once. */
+const WRITE_OUTS = 2;
+
+/**
+ * Follows a snapshot's files until they are on disk or gone, then returns the loan. Never fsyncs (R11), holds no file
+ * open while it waits (R13), writes nothing out unless memory is tight (R3).
+ */
+export class WriteBack {
+  readonly #options: WriteBackOptions;
+  readonly #limit = pLimit(WRITE_OUTS);
+
+  constructor(options: WriteBackOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Pins the files as they are now and follows them in the background.
+   * @throws if a path is missing; the loan is returned then (R13).
+   * @returns when every file is clean or gone, or the bound has passed.
+   */
+  async follow(paths: readonly string[], loan: Loan): Promise<WriteBackResult> {
+    try {
+      const files = await Promise.all(paths.map(pin));
+      return await this.#untilClean(files, loan.bytes);
+    } finally {
+      loan.return();
+    }
+  }
+
+  async #untilClean(files: PinnedFile[], bytes: number): Promise<WriteBackResult> {
+    const { cache, log, signal, boundMs = 600_000 } = this.#options;
+    const endMs = performance.now() + boundMs;
+    let waiting = files;
+    let gone = 0;
+    let writtenOut = false;
+    for (let pollMs = FIRST_POLL_MS; ; pollMs = Math.min(pollMs * 2, LAST_POLL_MS)) {
+      const states = await Promise.all(waiting.map(async (file) => ({ file, state: await cache.inspect(file) })));
+      gone += states.filter(({ state }) => state === "gone").length;
+      waiting = states
+        .filter(({ state }) => state !== "gone" && state.unwrittenPages > 0)
+        .map(({ file }) => file);
+      if (waiting.length === 0) return gone === files.length ? "gone" : "clean";
+      if (performance.now() > endMs) {
+        log.warn("snapshot files are still not on disk; the memory lent for them is counted as free again", {
+          files: waiting.map(({ path }) => path),
+          boundMs,
+        });
+        return "gave up";
+      }
+      if (!writtenOut && (await this.#options.tight(bytes))) {
+        writtenOut = true;
+        await Promise.all(waiting.map((file) => this.#limit(() => cache.writeOut(file))));
+      }
+      if (signal.aborted) return "gave up";
+      await delay(pollMs, undefined, { signal }).catch(() => undefined);
+    }
+  }
+}
+
+async function pin(path: string): Promise<PinnedFile> {
+  const { dev, ino } = await stat(path);
+  return { path, dev, ino };
+}
