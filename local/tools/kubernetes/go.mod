@@ -1,8 +1,5 @@
-// This is a generated file. Do not edit directly.
-// Ensure you've carefully read
-// https://git.k8s.io/community/contributors/devel/sig-architecture/vendor.md
-// Run hack/pin-dependency.sh to change pinned dependency versions.
-// Run hack/update-vendor.sh to update go.mod files and the vendor directory.
+// Builds kube-apiserver, kube-controller-manager and kubectl. The requirements are those of k8s.io/kubernetes v1.34.4
+// with its staging modules (v0.0.0 there) taken at their published v0.34.4.
 
 module substrate.run/tools/kubernetes
 
@@ -222,8 +219,6 @@ require (
 	sigs.k8s.io/kustomize/kustomize/v5 v5.7.1 // indirect
 	sigs.k8s.io/kustomize/kyaml v0.20.1 // indirect
 )
-
-
 
 require k8s.io/kubernetes v1.34.4
 

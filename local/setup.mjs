@@ -1,0 +1,142 @@
+// Makes a fresh checkout runnable: checks the machine, installs the packages, gets the tools. Plain JavaScript without
+// dependencies, for it runs on the system's own Node before anything is installed.
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, readFileSync, statfsSync, statSync } from "node:fs";
+import { homedir, release } from "node:os";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const root = join(dirname(fileURLToPath(import.meta.url)), "..");
+const node24 = join(root, "node_modules/.bin/node");
+const GIB = 1024 ** 3;
+/** local/tools/runsc/go.mod asks for it; an older Go with GOTOOLCHAIN=auto fetches it by itself. */
+const GO = [1, 26, 3];
+/** cachestat(2), by which the atelet sees what of a snapshot is on disk, came with 6.5. */
+const KERNEL = [6, 5];
+const toolVariables = ["ETCD", "KUBE_APISERVER", "KUBE_CONTROLLER_MANAGER", "KUBECTL", "RUNSC", "CRANE", "UMOCI"];
+
+const numbers = (version) => (version.match(/\d+/g) ?? []).map(Number);
+const atLeast = (have, want) => {
+  for (const [index, number] of want.entries()) {
+    if ((have[index] ?? 0) !== number) return (have[index] ?? 0) > number;
+  }
+  return true;
+};
+const run = (program, args) => spawnSync(program, args, { encoding: "utf8" });
+
+function cacheFolder() {
+  const { SUBSTRATE_CACHE, XDG_CACHE_HOME } = process.env;
+  return SUBSTRATE_CACHE ?? join(XDG_CACHE_HOME ?? join(homedir(), ".cache"), "substrate");
+}
+
+/** The nearest folder above `path` that exists: its file system is where `path` will be. */
+function existing(path) {
+  return existsSync(path) ? path : existing(dirname(path));
+}
+
+function checkGo() {
+  if (toolVariables.every((name) => process.env[`SUBSTRATE_${name}`])) return undefined;
+  const wanted = GO.join(".");
+  const fix = `install Go ${wanted} or newer from https://go.dev/dl and put its bin folder on PATH`;
+  const { status, stdout } = run("go", ["env", "GOVERSION", "GOTOOLCHAIN"]);
+  if (status !== 0) return `Go is not on PATH; the tools are built with it: ${fix}`;
+  const [version, toolchain = ""] = stdout.trim().split("\n");
+  if (atLeast(numbers(version), GO)) return undefined;
+  if (atLeast(numbers(version), [1, 21]) && /auto|path/.test(toolchain)) return undefined;
+  return `${version} is too old and may not fetch a newer one (GOTOOLCHAIN=${toolchain}): ${fix}, or set GOTOOLCHAIN=auto`;
+}
+
+function checkDisk() {
+  const cache = cacheFolder();
+  const wanted = existsSync(join(cache, "tools")) ? 2 : 8;
+  const folder = existing(cache);
+  const { bavail, bsize } = statfsSync(folder);
+  const free = (bavail * bsize) / GIB;
+  if (free >= wanted) return undefined;
+  return `${free.toFixed(1)} GiB are free at ${folder}, ${wanted} GiB are needed: free some, or name a roomier folder in SUBSTRATE_CACHE`;
+}
+
+function checkCgroups() {
+  const controllers = ["memory", "cpu"];
+  const mounts = readFileSync("/proc/self/mountinfo", "utf8");
+  const missing = controllers.filter(
+    (name) => !mounts.split("\n").some((line) => new RegExp(` - cgroup \\S+ \\S*\\b${name}\\b`).test(line)),
+  );
+  if (missing.length === 0) return undefined;
+  return (
+    `the cgroup v1 controllers ${missing.join(" and ")} are not mounted: boot with the kernel parameters ` +
+    "systemd.unified_cgroup_hierarchy=0 SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1 (cgroup v2 is not supported yet)"
+  );
+}
+
+/** Everything that is missing, each with how to get it. Changes nothing. */
+function preflight() {
+  const problems = [];
+  if (process.platform !== "linux" || process.arch !== "x64") {
+    problems.push(`this is ${process.platform}/${process.arch}; Linux on x86-64 is needed`);
+    return problems;
+  }
+  if (!atLeast(numbers(process.version), [20])) {
+    problems.push(`Node ${process.version} is too old: install Node 20 or newer (https://nodejs.org)`);
+  }
+  if (process.getuid() !== 0)
+    problems.push("root is needed for sandboxes and their networks: run it as root (sudo -i)");
+  if (run("npm", ["--version"]).status !== 0)
+    problems.push("npm is not on PATH: install it with Node (apt-get install npm)");
+  if (!atLeast(numbers(release()), KERNEL)) {
+    problems.push(
+      `kernel ${release()} is too old, ${KERNEL.join(".")} or newer is needed: ` +
+        "install a newer one (on Debian 12: linux-image-amd64 from bookworm-backports) and reboot",
+    );
+  }
+  for (const check of [checkGo, checkDisk, checkCgroups]) {
+    const problem = check();
+    if (problem !== undefined) problems.push(problem);
+  }
+  return problems;
+}
+
+/** npm writes node_modules/.package-lock.json last, so an interrupted installation counts as missing. */
+function packagesAreInstalled() {
+  const installed = join(root, "node_modules/.package-lock.json");
+  if (!existsSync(installed) || !existsSync(node24)) return false;
+  return statSync(installed).mtimeMs >= statSync(join(root, "package-lock.json")).mtimeMs;
+}
+
+function installPackages() {
+  const started = performance.now();
+  console.log("  installing npm packages (npm ci)");
+  const { status, error } = spawnSync("npm", ["ci", "--no-audit", "--no-fund", "--loglevel=error"], {
+    cwd: root,
+    stdio: ["ignore", "inherit", "inherit"],
+  });
+  if (status !== 0) {
+    throw new Error(`npm ci failed${error ? `: ${error.message}` : ""}; its messages are above`);
+  }
+  console.log(`  installed npm packages in ${((performance.now() - started) / 1000).toFixed(1)} s`);
+}
+
+function main() {
+  const started = performance.now();
+  const problems = preflight();
+  if (problems.length > 0) {
+    console.error("setup: this machine lacks something; nothing has been changed:");
+    for (const problem of problems) console.error(`  - ${problem}`);
+    return 1;
+  }
+  mkdirSync(cacheFolder(), { recursive: true });
+  if (!packagesAreInstalled()) installPackages();
+  const { status } = spawnSync(node24, [join(root, "local/src/tools/main.ts")], {
+    stdio: ["ignore", "inherit", "inherit"],
+  });
+  if (status !== 0) return status ?? 1;
+  console.log(`setup done in ${((performance.now() - started) / 1000).toFixed(1)} s`);
+  return 0;
+}
+
+try {
+  process.exitCode = main();
+} catch (error) {
+  console.error(`setup: ${error.message}`);
+  process.exitCode = 1;
+}

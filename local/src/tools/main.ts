@@ -1,0 +1,28 @@
+import { toolSettings } from "../config.ts";
+import { buildTools } from "./build.ts";
+import { findTool } from "./find.ts";
+import { ensurePackages } from "./packages.ts";
+import { toolTable } from "./table.ts";
+
+/** Gets every program that local/ and the tests start; run by local/setup.mjs. */
+async function main(): Promise<void> {
+  const say = (line: string): void => {
+    process.stdout.write(`${line}\n`);
+  };
+  const settings = toolSettings();
+  ensurePackages(settings, say);
+  const missing = toolTable.filter((tool) => findTool(tool, settings) === undefined);
+  if (missing.length > 0) await buildTools(missing, settings, say);
+  for (const tool of toolTable) {
+    const found = findTool(tool, settings);
+    if (found === undefined) throw new Error(`${tool.binary} was built but is not in ${settings.cacheDir}`);
+    if (found.source !== "cache") say(`  using ${found.path} (from ${found.source})`);
+  }
+}
+
+try {
+  await main();
+} catch (error) {
+  process.stderr.write(`setup: ${error instanceof Error ? error.message : String(error)}\n`);
+  process.exitCode = 1;
+}
