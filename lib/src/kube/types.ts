@@ -1,0 +1,174 @@
+import { type KubeObject, type ObjectMeta, type ResourceType } from "./object.ts";
+
+/** Times of a Lease are MicroTime strings: RFC 3339 with six decimals. */
+export interface Lease extends KubeObject {
+  spec?: {
+    holderIdentity?: string;
+    leaseDurationSeconds?: number;
+    acquireTime?: string;
+    renewTime?: string;
+    leaseTransitions?: number;
+  };
+}
+
+export interface Taint {
+  key: string;
+  value?: string;
+  effect: "NoSchedule" | "PreferNoSchedule" | "NoExecute";
+}
+
+export interface Condition {
+  type: string;
+  status: "True" | "False" | "Unknown";
+  reason: string;
+  message: string;
+  lastTransitionTime: string;
+  observedGeneration?: number;
+}
+
+export interface Node extends KubeObject {
+  spec?: { unschedulable?: boolean; taints?: Taint[] };
+  status?: {
+    capacity?: Record<string, string>;
+    allocatable?: Record<string, string>;
+    conditions?: { type: string; status: string; reason?: string; message?: string }[];
+    nodeInfo?: { bootID?: string; architecture?: string };
+  };
+}
+
+export interface Namespace extends KubeObject {
+  status?: { phase?: "Active" | "Terminating" };
+}
+
+export interface ObjectReference {
+  apiVersion: string;
+  kind: string;
+  name: string;
+  namespace?: string;
+  uid?: string;
+  resourceVersion?: string;
+}
+
+/** A core/v1 Event: what `kubectl describe` and `kubectl get events` show. */
+export interface Event extends KubeObject {
+  involvedObject: ObjectReference;
+  type: "Normal" | "Warning";
+  reason: string;
+  message: string;
+  count?: number;
+  firstTimestamp?: string;
+  lastTimestamp?: string;
+  source?: { component?: string; host?: string };
+  reportingComponent?: string;
+  reportingInstance?: string;
+}
+
+export interface Service extends KubeObject {
+  spec?: {
+    type?: "ClusterIP" | "ExternalName" | "LoadBalancer" | "NodePort";
+    externalName?: string;
+    clusterIP?: string;
+    selector?: Record<string, string>;
+    ports?: { name?: string; port: number; targetPort?: number | string; protocol?: string }[];
+  };
+}
+
+export interface ApiService extends KubeObject {
+  spec: {
+    group: string;
+    version: string;
+    groupPriorityMinimum: number;
+    versionPriority: number;
+    service?: { namespace: string; name: string; port?: number };
+    /** base64 of the PEM. */
+    caBundle?: string;
+  };
+  status?: { conditions?: { type: string; status: string; reason?: string; message?: string }[] };
+}
+
+/** Keeps one revision of a Template while an actor or a snapshot needs it. */
+export interface ControllerRevision extends KubeObject {
+  revision: number;
+  data?: unknown;
+}
+
+export interface CustomResourceDefinition extends KubeObject {
+  spec: Record<string, unknown>;
+  status?: { conditions?: { type: string; status: string; reason?: string; message?: string }[] };
+}
+
+export const leases: ResourceType<Lease> = {
+  group: "coordination.k8s.io",
+  version: "v1",
+  plural: "leases",
+  kind: "Lease",
+  namespaced: true,
+};
+
+export const nodes: ResourceType<Node> = { group: "", version: "v1", plural: "nodes", kind: "Node", namespaced: false };
+
+export const namespaces: ResourceType<Namespace> = {
+  group: "",
+  version: "v1",
+  plural: "namespaces",
+  kind: "Namespace",
+  namespaced: false,
+};
+
+export const events: ResourceType<Event> = {
+  group: "",
+  version: "v1",
+  plural: "events",
+  kind: "Event",
+  namespaced: true,
+};
+
+export const services: ResourceType<Service> = {
+  group: "",
+  version: "v1",
+  plural: "services",
+  kind: "Service",
+  namespaced: true,
+};
+
+export const apiServices: ResourceType<ApiService> = {
+  group: "apiregistration.k8s.io",
+  version: "v1",
+  plural: "apiservices",
+  kind: "APIService",
+  namespaced: false,
+};
+
+export const controllerRevisions: ResourceType<ControllerRevision> = {
+  group: "apps",
+  version: "v1",
+  plural: "controllerrevisions",
+  kind: "ControllerRevision",
+  namespaced: true,
+};
+
+export const customResourceDefinitions: ResourceType<CustomResourceDefinition> = {
+  group: "apiextensions.k8s.io",
+  version: "v1",
+  plural: "customresourcedefinitions",
+  kind: "CustomResourceDefinition",
+  namespaced: false,
+};
+
+/** A MicroTime as the API server wants it: a plain Date string gets a 400. */
+export function microTime(date: Date): string {
+  return date.toISOString().replace("Z", "000Z");
+}
+
+/** A reference to `object` for an Event, or for messages. */
+export function referenceTo(object: { apiVersion: string; kind: string; metadata: ObjectMeta }): ObjectReference {
+  const { name, namespace, uid, resourceVersion } = object.metadata;
+  return {
+    apiVersion: object.apiVersion,
+    kind: object.kind,
+    name,
+    ...(namespace === undefined ? {} : { namespace }),
+    ...(uid === undefined ? {} : { uid }),
+    ...(resourceVersion === undefined ? {} : { resourceVersion }),
+  };
+}
