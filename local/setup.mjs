@@ -1,7 +1,7 @@
 // Makes a fresh checkout runnable: checks the machine, installs the packages, gets the tools. Plain JavaScript without
 // dependencies, for it runs on the system's own Node before anything is installed.
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, readFileSync, statfsSync, statSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, statfsSync } from "node:fs";
 import { homedir, release } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -96,11 +96,20 @@ function preflight() {
   return problems;
 }
 
-/** npm writes node_modules/.package-lock.json last, so an interrupted installation counts as missing. */
+/**
+ * Whether node_modules is what package-lock.json says. npm writes node_modules/.package-lock.json last, so an
+ * interrupted installation counts as none.
+ */
 function packagesAreInstalled() {
   const installed = join(root, "node_modules/.package-lock.json");
   if (!existsSync(installed) || !existsSync(node24)) return false;
-  return statSync(installed).mtimeMs >= statSync(join(root, "package-lock.json")).mtimeMs;
+  const packagesOf = (file) => JSON.parse(readFileSync(file, "utf8")).packages;
+  const have = packagesOf(installed);
+  return Object.entries(packagesOf(join(root, "package-lock.json"))).every(
+    ([path, { version, integrity, optional }]) =>
+      path === "" ||
+      (have[path] === undefined ? optional : have[path].version === version && have[path].integrity === integrity),
+  );
 }
 
 function installPackages() {

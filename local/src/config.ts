@@ -15,14 +15,14 @@ export interface ToolSettings {
 
 export function toolSettings(environment: NodeJS.ProcessEnv = process.env): ToolSettings {
   const base =
-    environment["SUBSTRATE_CACHE"] ?? join(environment["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "substrate");
+    environment.SUBSTRATE_CACHE ?? join(environment.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "substrate");
   const named = Object.entries(environment).filter(
     (entry): entry is [string, string] =>
       entry[0].startsWith("SUBSTRATE_") && entry[1] !== undefined && entry[1] !== "",
   );
   return {
     cacheDir: join(resolve(base), "tools"),
-    searchPath: (environment["PATH"] ?? "").split(":").filter((folder) => folder.startsWith("/")),
+    searchPath: (environment.PATH ?? "").split(":").filter((folder) => folder.startsWith("/")),
     named: new Map(named),
     environment,
   };

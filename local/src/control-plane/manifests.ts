@@ -1,0 +1,112 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { parseAllDocuments } from "yaml";
+import { z } from "zod";
+import { type KubeClient, KubeError } from "@substrate/lib/kube/client.ts";
+
+const ESTABLISHED_TIMEOUT_MS = 30_000;
+const POLL_MS = 50;
+
+const objectSchema = z.looseObject({
+  apiVersion: z.string(),
+  kind: z.string(),
+  metadata: z.looseObject({ name: z.string(), namespace: z.string().optional() }),
+});
+export type Manifest = z.infer<typeof objectSchema>;
+
+const crdFolder = join(import.meta.dirname, "../../../crds/yaml");
+const manifestFolder = join(import.meta.dirname, "../../manifests");
+
+export function readManifests(file: string): Manifest[] {
+  const documents = parseAllDocuments(readFileSync(file, "utf8"));
+  return (Array.isArray(documents) ? documents : []).map((document) => {
+    const parsed = objectSchema.safeParse(document.toJS());
+    if (!parsed.success) throw new Error(`${file}: ${z.prettifyError(parsed.error)}`);
+    return parsed.data;
+  });
+}
+
+function filesOf(folder: string): string[] {
+  return readdirSync(folder)
+    .filter((file) => file.endsWith(".yaml"))
+    .sort()
+    .map((file) => join(folder, file));
+}
+
+/** Plural names of what is applied here, all but CRDs' own kinds. */
+const plurals: Readonly<Record<string, string>> = {
+  APIService: "apiservices",
+  ClusterRole: "clusterroles",
+  ClusterRoleBinding: "clusterrolebindings",
+  CustomResourceDefinition: "customresourcedefinitions",
+  Namespace: "namespaces",
+  Node: "nodes",
+  Role: "roles",
+  RoleBinding: "rolebindings",
+  Service: "services",
+};
+
+export function pathOf(object: Manifest): string {
+  const plural = plurals[object.kind];
+  if (plural === undefined) throw new Error(`no plural is known for kind ${object.kind} of ${object.metadata.name}`);
+  const { name, namespace } = object.metadata;
+  const prefix = object.apiVersion.includes("/") ? `/apis/${object.apiVersion}` : `/api/${object.apiVersion}`;
+  return `${prefix}${namespace === undefined ? "" : `/namespaces/${namespace}`}/${plural}/${name}`;
+}
+
+/** Server-side apply of any object; takes over fields of others, as the local cluster owns what it applies. */
+export async function applyManifest(client: KubeClient, object: Manifest, subresource = ""): Promise<void> {
+  await client.request("PATCH", `${pathOf(object)}${subresource}?fieldManager=substrate-local&force=true`, {
+    body: object,
+    contentType: "application/apply-patch+yaml",
+  });
+}
+
+const crdSchema = z.object({
+  status: z.object({ conditions: z.array(z.object({ type: z.string(), status: z.string() })).optional() }).optional(),
+});
+
+async function waitEstablished(client: KubeClient, crd: Manifest): Promise<void> {
+  const end = performance.now() + ESTABLISHED_TIMEOUT_MS;
+  for (;;) {
+    const { status } = crdSchema.parse(await client.request("GET", pathOf(crd)));
+    if (status?.conditions?.some((condition) => condition.type === "Established" && condition.status === "True"))
+      return;
+    if (performance.now() > end) throw new Error(`CustomResourceDefinition ${crd.metadata.name} is not established`);
+    await delay(POLL_MS);
+  }
+}
+
+/** Applies the CRDs and waits until they are served. */
+export async function applyCrds(client: KubeClient): Promise<void> {
+  await Promise.all(
+    filesOf(crdFolder)
+      .flatMap(readManifests)
+      .map(async (crd) => {
+        await applyManifest(client, crd);
+        await waitEstablished(client, crd);
+      }),
+  );
+}
+
+/** Applies local/manifests: the system namespace first, then the roles of the parts. */
+export async function applyRoles(client: KubeClient): Promise<void> {
+  const objects = filesOf(manifestFolder).flatMap(readManifests);
+  const isNamespace = (object: Manifest): boolean => object.kind === "Namespace";
+  for (const namespace of objects.filter(isNamespace)) await applyManifest(client, namespace);
+  await Promise.all(objects.filter((object) => !isNamespace(object)).map((object) => retryRoles(client, object)));
+}
+
+/** A fresh API server makes its own roles in the background and may answer 409 meanwhile. */
+async function retryRoles(client: KubeClient, object: Manifest): Promise<void> {
+  for (let attempt = 0; ; attempt += 1) {
+    try {
+      await applyManifest(client, object);
+      return;
+    } catch (error) {
+      if (!(error instanceof KubeError && error.status === 409 && attempt < 5)) throw error;
+      await delay(POLL_MS);
+    }
+  }
+}
