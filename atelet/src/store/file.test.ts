@@ -1,0 +1,160 @@
+import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, utimes, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, it } from "vitest";
+import { FileStore } from "./file.ts";
+import { claimStore, openStore } from "./open.ts";
+
+let dir: string;
+let root: string;
+let store: FileStore;
+
+beforeEach(async () => {
+  dir = await mkdtemp(join(tmpdir(), "file-store-"));
+  root = join(dir, "store");
+  store = await FileStore.open(root);
+});
+
+afterEach(async () => {
+  await store.close();
+  await rm(dir, { recursive: true });
+});
+
+const text = (content: string) => Buffer.from(content);
+
+it("keeps what was put, in a folder that nobody else reads", async () => {
+  const etag = await store.put("a/b/c.json", text("one"));
+  expect(await store.get("a/b/c.json")).toEqual({ body: text("one"), etag });
+  expect(await store.get("a/b/d.json")).toBeUndefined();
+  expect(await store.get("a/b/c.json/d")).toBeUndefined();
+  expect((await stat(root)).mode & 0o777).toBe(0o700);
+});
+
+it("writes on a condition only if it holds", async () => {
+  const first = await store.put("k", text("1"), { ifNoneMatch: "*" });
+  expect(first).toBeDefined();
+  expect(await store.put("k", text("2"), { ifNoneMatch: "*" })).toBeUndefined();
+  const second = await store.put("k", text("3"), { ifMatch: first ?? "" });
+  expect(await store.put("k", text("4"), { ifMatch: first ?? "" })).toBeUndefined();
+  expect(await store.put("absent", text("4"), { ifMatch: first ?? "" })).toBeUndefined();
+  expect(await store.get("k")).toEqual({ body: text("3"), etag: second });
+});
+
+it("lets exactly one of many racing writers win, also through another instance", async () => {
+  const other = await FileStore.open(root);
+  const writes = Array.from({ length: 20 }, (_, i) =>
+    (i % 2 ? store : other).put("k", text(String(i)), { ifNoneMatch: "*" }),
+  );
+  const won = (await Promise.all(writes)).filter((etag) => etag !== undefined);
+  await other.close();
+  expect(won).toEqual([(await store.get("k"))?.etag]);
+});
+
+it.each(["", "/etc/passwd", "a/../../b", "a//b", ".lock", "a/.tmp/b", "a/", "a b", "a\0b", "x".repeat(300)])(
+  "refuses the key %j",
+  async (key) => {
+    await expect(store.get(key)).rejects.toMatchObject({ code: "INVALID" });
+    await expect(store.put(key, text(""))).rejects.toMatchObject({ code: "INVALID" });
+    await expect(store.list(`../${key}/`)).rejects.toMatchObject({ code: "INVALID" });
+  },
+);
+
+it("lists the keys under a prefix and leaves no folder behind", async () => {
+  for (const key of ["a/1/x", "a/1/y", "a/2", "ab/1", "b"]) await store.put(key, text(key));
+  expect(await store.list("a/")).toEqual(["a/1/x", "a/1/y", "a/2"]);
+  expect(await store.list("")).toEqual(["a/1/x", "a/1/y", "a/2", "ab/1", "b"]);
+  expect(await store.list("none/")).toEqual([]);
+  for (const key of await store.list("")) await store.delete(key);
+  await store.delete("a/2");
+  expect((await readdir(root)).sort()).toEqual([".lock", ".tmp"]);
+  expect(await readdir(join(root, ".tmp"))).toEqual([]);
+});
+
+it("puts and deletes in the same folder at once without losing an object", async () => {
+  for (let round = 0; round < 20; round += 1) {
+    await store.put("f/g/old", text("old"));
+    await Promise.all([store.delete("f/g/old"), store.put("f/g/new", text("new"))]);
+    expect(await store.list("f/")).toEqual(["f/g/new"]);
+    await store.delete("f/g/new");
+  }
+});
+
+it("stores and fetches files of many chunks, checked", async () => {
+  const source = join(dir, "source");
+  const content = Buffer.alloc(40 * 1024 * 1024 + 5, "0123456789abcdef");
+  await writeFile(source, content);
+  const stored = await store.putFile("big/file", source);
+  expect(stored.sizeBytes).toBe(content.length);
+  await store.getFile("big/file", join(dir, "fetched"), stored);
+  expect((await readFile(join(dir, "fetched"))).equals(content)).toBe(true);
+});
+
+it.each([
+  ["a flipped byte", (bytes: Buffer) => bytes.fill(1, 7, 8)],
+  ["a lost tail", (bytes: Buffer) => bytes.subarray(0, -1)],
+  ["nothing left", () => Buffer.alloc(0)],
+])("finds %s", async (_, damage) => {
+  const source = join(dir, "source");
+  await writeFile(source, "some bytes of memory");
+  const stored = await store.putFile("f", source);
+  await writeFile(join(root, "f"), damage(await readFile(join(root, "f"))));
+  const fetching = store.getFile("f", join(dir, "fetched"), stored);
+  await expect(fetching).rejects.toMatchObject({ code: "SNAPSHOT_DAMAGED" });
+  expect(await readdir(dir)).not.toContain("fetched");
+});
+
+it("says which object is missing, and whose disk or file failed", async () => {
+  const expected = { sizeBytes: 1, sha256: "" };
+  await expect(store.getFile("f", join(dir, "x"), expected)).rejects.toMatchObject({
+    code: "SNAPSHOT_DAMAGED",
+    message: expect.stringContaining("f is missing") as string,
+  });
+  await expect(store.putFile("f", join(dir, "no-such"))).rejects.toMatchObject({
+    code: "INTERNAL",
+    message: expect.stringContaining("no-such") as string,
+  });
+  await store.put("f", text("1"));
+  await expect(store.getFile("f", join(dir, "no-folder", "x"), expected)).rejects.toMatchObject({ code: "NO_ROOM" });
+  expect(await readdir(join(root, ".tmp"))).toEqual([]);
+});
+
+it("never takes an exchanged or unmounted folder for an empty store", async () => {
+  await store.put("k", text("1"));
+  await rename(root, join(dir, "moved"));
+  await expect(store.get("k")).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+  await mkdir(root);
+  await expect(store.get("k")).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+});
+
+it("refuses a folder that others can read, and closes an empty one", async () => {
+  await chmod(root, 0o755);
+  await expect(FileStore.open(root)).rejects.toMatchObject({ code: "INVALID" });
+  const empty = join(dir, "empty");
+  await mkdir(empty, { mode: 0o755 });
+  await (await FileStore.open(empty)).close();
+  expect((await stat(empty)).mode & 0o777).toBe(0o700);
+});
+
+it("removes what a dead writer left, and only that", async () => {
+  const old = join(root, ".tmp", "old");
+  await writeFile(old, "");
+  await utimes(old, 0, 0);
+  await writeFile(join(root, ".tmp", "new"), "");
+  await (await FileStore.open(root)).close();
+  expect(await readdir(join(root, ".tmp"))).toEqual(["new"]);
+});
+
+it("opens file URLs only", async () => {
+  const opened = await openStore(`file://${root}`);
+  expect(await opened.list("")).toEqual([]);
+  await opened.close();
+  for (const url of ["s3://bucket", "/abs", "file:relative", "file://host/abs", "file:///", ""]) {
+    await expect(openStore(url)).rejects.toMatchObject({ code: "INVALID" });
+  }
+});
+
+it("belongs to the cluster that claimed it", async () => {
+  await claimStore(store, "one", "file:///s");
+  await claimStore(store, "one", "file:///s");
+  await expect(claimStore(store, "two", "file:///s")).rejects.toMatchObject({ code: "STORE_FOREIGN" });
+});
