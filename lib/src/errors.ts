@@ -7,6 +7,10 @@ import { status as grpcStatus } from "@grpc/grpc-js";
 export const errorCatalogue = {
   UNKNOWN_ACTOR: { grpc: grpcStatus.NOT_FOUND, http: 404 },
   INVALID: { grpc: grpcStatus.INVALID_ARGUMENT, http: 400 },
+  /** The actor is there, but its Template has no port of that name or number. */
+  UNKNOWN_PORT: { grpc: grpcStatus.NOT_FOUND, http: 404 },
+  /** The running program refused the connection or broke it before it had answered. */
+  ACTOR_UNREACHABLE: { grpc: grpcStatus.UNAVAILABLE, http: 502 },
   /** Another operation of this actor is under way and cannot be joined. */
   OPERATION_IN_PROGRESS: { grpc: grpcStatus.ABORTED, http: 409 },
   /** Requests were still open after the drain timeout; the suspend did not happen. */

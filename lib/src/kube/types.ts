@@ -17,15 +17,6 @@ export interface Taint {
   effect: "NoSchedule" | "PreferNoSchedule" | "NoExecute";
 }
 
-export interface Condition {
-  type: string;
-  status: "True" | "False" | "Unknown";
-  reason: string;
-  message: string;
-  lastTransitionTime: string;
-  observedGeneration?: number;
-}
-
 export interface Node extends KubeObject {
   spec?: { unschedulable?: boolean; taints?: Taint[] };
   status?: {

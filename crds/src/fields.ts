@@ -1,0 +1,134 @@
+import { z } from "zod";
+
+/** A rule of the API server: a CEL expression over `self` (and `oldSelf`), and what to do when it is false. */
+export interface Rule {
+  rule: string;
+  message: string;
+  reason?: "FieldValueInvalid" | "FieldValueForbidden" | "FieldValueRequired" | "FieldValueDuplicate";
+  fieldPath?: string;
+}
+
+/** Extra keys of a field's OpenAPI schema; every field has a description, for `kubectl explain`. */
+export interface FieldMeta {
+  description: string;
+  rules?: Rule[];
+  format?: "int64" | "int32" | "date-time";
+  /** Keys of a list that is a map. */
+  mapKeys?: string[];
+  intOrString?: true;
+}
+
+/** FieldMeta as `.meta()` of a zod schema. */
+export function field({ description, rules, format, mapKeys, intOrString }: FieldMeta): Record<string, unknown> {
+  return {
+    description,
+    ...(format === undefined ? {} : { format }),
+    ...(rules === undefined ? {} : { "x-kubernetes-validations": rules }),
+    ...(mapKeys === undefined ? {} : { "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": mapKeys }),
+    ...(intOrString === undefined ? {} : { "x-kubernetes-int-or-string": true }),
+  };
+}
+
+/** CEL: `self` is a DNS label (RFC 1123) but for its length. */
+const label = "'^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'";
+
+/** Of an object's name, at the root of its schema; only `metadata.name` can be seen there. */
+export const labelNameRules: Rule[] = [
+  {
+    rule: `self.metadata.name.size() <= 63 && self.metadata.name.matches(${label})`,
+    message:
+      "metadata.name must be at most 63 lower-case letters, digits and '-', beginning and ending with a letter or digit",
+  },
+];
+
+export const hostNameRules: Rule[] = [
+  ...labelNameRules,
+  {
+    rule: "!self.metadata.name.contains('--')",
+    message: "metadata.name must not contain '--', which separates the parts of an actor's host name: use a single '-'",
+  },
+];
+
+/** A reference by name to an object in the same namespace. */
+export const objectName = (description: string) => z.string().min(1).max(253).meta(field({ description }));
+
+const durationPattern = "'^([0-9]+(ms|s|m|h))+$'";
+
+/** A duration as text (`10s`), read with lib/resources. `minimum` is a duration, too. */
+export function duration(description: string, minimum = "0s") {
+  const isDuration = `self.matches(${durationPattern})`;
+  const rules: Rule[] = [
+    { rule: isDuration, message: 'must be a duration, for instance "500ms", "10s", "5m" or "1h30m"' },
+    {
+      rule: `!${isDuration} || (duration(self) >= duration('${minimum}') && duration(self) <= duration('720h'))`,
+      message: `must be between ${minimum} and 720h`,
+    },
+  ];
+  return z.string().max(24).meta(field({ description, rules }));
+}
+
+/** CEL: `a` ≤ `b`, two durations beside each other; true when one is no duration, which its own rule reports. */
+export function notLonger(a: string, b: string): string {
+  const text = (name: string): string => `self.${name}.matches(${durationPattern})`;
+  return `!${text(a)} || !${text(b)} || duration(self.${a}) <= duration(self.${b})`;
+}
+
+/** A Kubernetes quantity, as a number or as text, read with lib/resources. */
+export function quantity(
+  description: string,
+  { minimum, maximum, example }: { minimum: string; maximum: string; example: string },
+) {
+  // no pattern: int-or-string cannot be bounded, and a regular expression over it is too costly for the API server
+  const text = "string(self)";
+  const rules: Rule[] = [
+    { rule: `isQuantity(${text})`, message: `must be a quantity, for instance ${example}` },
+    {
+      rule: `!isQuantity(${text}) || (quantity(${text}).compareTo(quantity('${minimum}')) >= 0 && quantity(${text}).compareTo(quantity('${maximum}')) <= 0)`,
+      message: `must be between ${minimum} and ${maximum}, for instance ${example}`,
+    },
+  ];
+  return z.union([z.int(), z.string()]).meta(field({ description, rules, intOrString: true }));
+}
+
+export const time = (description: string) => z.string().meta(field({ description, format: "date-time" }));
+
+/** A count or size: a whole number that is never negative. */
+export const count = (description: string, minimum = 0) =>
+  z
+    .int()
+    .min(minimum)
+    .meta(field({ description, format: "int64" }));
+
+export const text = (description: string, maxLength = 1024) => z.string().max(maxLength).meta(field({ description }));
+
+/** The generation of the spec that a status speaks of. */
+export const observedGeneration = count(
+  "The metadata.generation of the spec that this status is about.",
+).exactOptional();
+
+const condition = z
+  .object({
+    type: z
+      .string()
+      .min(1)
+      .max(63)
+      .meta(field({ description: "What the condition is about, for instance Ready." })),
+    status: z.enum(["True", "False", "Unknown"]).meta(field({ description: "Whether it holds." })),
+    reason: z
+      .string()
+      .min(1)
+      .max(128)
+      .meta(field({ description: "Why, as one word for programs." })),
+    message: text("Why, for people, and what can be done about it.", 4096),
+    lastTransitionTime: time("When the status changed last."),
+    observedGeneration,
+  })
+  .meta(field({ description: "One aspect of the object's state." }));
+
+export type Condition = z.infer<typeof condition>;
+
+export const conditions = (description: string) =>
+  z
+    .array(condition)
+    .max(16)
+    .meta(field({ description, mapKeys: ["type"] }));
