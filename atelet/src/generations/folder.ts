@@ -18,9 +18,10 @@ const recordSchema = z.object({
 export type GenerationRecord = z.infer<typeof recordSchema>;
 
 const recordName = "generation.json";
+const imageName = "image";
 
 /**
- * One actor's generations on this node: <dir>/<generation>/{generation.json, image files}. The rename of
+ * One actor's generations on this node: <dir>/<generation>/{generation.json, image/…}. The rename of
  * <generation>.partial is the commit: what has its final name is whole as far as this process could see (R23: it
  * survives a crash of the atelet, not a power cut).
  */
@@ -31,40 +32,43 @@ export class GenerationFolder {
     this.#dir = dir;
   }
 
+  /** Where a generation's image is. */
   path(generation: number): string {
-    return join(this.#dir, String(generation));
+    return join(this.#home(generation), imageName);
   }
 
-  /** An empty folder to write into. */
+  /** An empty folder to write the image into. */
   async begin(generation: number): Promise<string> {
-    const partial = `${this.path(generation)}.partial`;
+    const partial = `${this.#home(generation)}.partial`;
     await removeFolder(partial);
-    await mkdir(partial, { recursive: true, mode: 0o700 });
-    return partial;
+    const image = join(partial, imageName);
+    await mkdir(image, { recursive: true, mode: 0o700 });
+    return image;
   }
 
   /** Records what was written and commits it by rename. */
   async commit(record: Omit<GenerationRecord, "format" | "files">): Promise<GenerationRecord> {
-    const partial = `${this.path(record.generation)}.partial`;
-    const files = await filesIn(partial);
+    const home = this.#home(record.generation);
+    const partial = `${home}.partial`;
+    const files = await filesIn(join(partial, imageName));
     const whole: GenerationRecord = { format: 1, ...record, files };
     await writeJson(join(partial, recordName), whole, { durable: false });
     // R22: renaming over a folder is impossible, and renaming over large files would flush them.
-    await removeFolder(this.path(record.generation));
-    await rename(partial, this.path(record.generation));
+    await removeFolder(home);
+    await rename(partial, home);
     return whole;
   }
 
   async abandon(generation: number): Promise<void> {
-    await removeFolder(`${this.path(generation)}.partial`);
+    await removeFolder(`${this.#home(generation)}.partial`);
   }
 
   /** Takes the name away first, so that a crash in between leaves no half-deleted generation. */
   async remove(generation: number): Promise<void> {
-    const doomed = `${this.path(generation)}.deleted`;
+    const doomed = `${this.#home(generation)}.deleted`;
     try {
       await removeFolder(doomed);
-      await rename(this.path(generation), doomed);
+      await rename(this.#home(generation), doomed);
     } catch (error) {
       if (isMissing(error)) return;
       throw error;
@@ -105,6 +109,10 @@ export class GenerationFolder {
     records.sort((a, b) => b.generation - a.generation);
     return { records, removed };
   }
+
+  #home(generation: number): string {
+    return join(this.#dir, String(generation));
+  }
 }
 
 async function namesIn(dir: string): Promise<string[]> {
@@ -128,7 +136,7 @@ async function readRecord(dir: string): Promise<GenerationRecord | undefined> {
 async function filesIn(dir: string): Promise<GenerationRecord["files"]> {
   const files: GenerationRecord["files"] = [];
   for (const name of (await readdir(dir)).sort()) {
-    if (name !== recordName) files.push({ name, sizeBytes: (await stat(join(dir, name))).size });
+    files.push({ name, sizeBytes: (await stat(join(dir, name))).size });
   }
   return files;
 }

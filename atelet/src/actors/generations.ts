@@ -1,0 +1,153 @@
+import { type GenerationFolder, type GenerationRecord } from "../generations/folder.ts";
+import { type ActorRecord, type Generation, type Storage } from "./record.ts";
+
+const pendingStorage: Storage = {
+  state: "PENDING",
+  manifest: "",
+  location: "",
+  digest: "",
+  storedBytes: 0,
+  completedAtMs: 0,
+  message: "",
+};
+
+/**
+ * One actor's generations: what its record says of them, and which files are here. Files that are being read (a
+ * background load, an upload) are pinned and go only when they are let go (R19).
+ */
+export class Generations {
+  readonly #record: ActorRecord;
+  readonly #folder: GenerationFolder;
+  readonly #local = new Map<number, GenerationRecord>();
+  readonly #pins = new Map<number, number>();
+  readonly #doomed = new Set<number>();
+
+  constructor(record: ActorRecord, folder: GenerationFolder) {
+    this.#record = record;
+    this.#folder = folder;
+  }
+
+  /**
+   * Joins the record with the files found after a restart: a generation whose rename happened before a crash counts,
+   * also if the record does not know it yet; one that is neither here nor in the store is LOST.
+   * @returns names of leftovers that were removed.
+   */
+  async load(): Promise<string[]> {
+    const { records, removed } = await this.#folder.load();
+    for (const local of records) {
+      this.#local.set(local.generation, local);
+      if (this.get(local.generation) === undefined) this.#insert(fromLocal(local));
+    }
+    for (const generation of this.all()) {
+      if (generation.storage.state === "PENDING" && !this.#local.has(generation.generation)) {
+        this.lose(generation, "its files are no longer on the node and it was not in the store yet");
+      }
+    }
+    return removed;
+  }
+
+  /** Newest first. */
+  all(): readonly Generation[] {
+    return this.#record.generations;
+  }
+
+  get(generation: number): Generation | undefined {
+    return this.#record.generations.find((g) => g.generation === generation);
+  }
+
+  newest(): Generation | undefined {
+    return this.#record.generations[0];
+  }
+
+  /** Newest first: those that a resume may use. */
+  usable(): Generation[] {
+    return this.#record.generations.filter(
+      ({ generation, storage }) =>
+        storage.state === "COMPLETED" || (storage.state === "PENDING" && this.#local.has(generation)),
+    );
+  }
+
+  local(generation: number): GenerationRecord | undefined {
+    return this.#local.get(generation);
+  }
+
+  path(generation: number): string {
+    return this.#folder.path(generation);
+  }
+
+  begin(generation: number): Promise<string> {
+    return this.#folder.begin(generation);
+  }
+
+  abandon(generation: number): Promise<void> {
+    return this.#folder.abandon(generation);
+  }
+
+  /** Commits what was written since `begin`; the newest generation from now on. */
+  async commit(written: Omit<GenerationRecord, "format" | "files">): Promise<Generation> {
+    const local = await this.#folder.commit(written);
+    const generation = fromLocal(local);
+    this.#local.set(local.generation, local);
+    this.#insert(generation);
+    return generation;
+  }
+
+  /** A generation that was fetched from the store into `begin`'s folder. */
+  async commitFetched(generation: Generation): Promise<void> {
+    const { storage: _storage, sizeBytes: _sizeBytes, ...written } = generation;
+    this.#local.set(generation.generation, await this.#folder.commit(written));
+    if (this.get(generation.generation) === undefined) this.#insert(generation);
+  }
+
+  damage(local: GenerationRecord): Promise<string | undefined> {
+    return this.#folder.damage(local);
+  }
+
+  lose(generation: Generation, message: string): void {
+    generation.storage = { ...generation.storage, state: "LOST", message };
+  }
+
+  /** Keeps the files until the returned function is called. */
+  pin(generation: number): () => Promise<void> {
+    this.#pins.set(generation, (this.#pins.get(generation) ?? 0) + 1);
+    let pinned = true;
+    return async () => {
+      if (!pinned) return;
+      pinned = false;
+      const left = (this.#pins.get(generation) ?? 1) - 1;
+      if (left > 0) this.#pins.set(generation, left);
+      else {
+        this.#pins.delete(generation);
+        if (this.#doomed.has(generation)) await this.evict(generation);
+      }
+    };
+  }
+
+  /** Removes the files from the node, or as soon as nobody reads them. */
+  async evict(generation: number): Promise<void> {
+    if (this.#pins.has(generation)) {
+      this.#doomed.add(generation);
+      return;
+    }
+    this.#doomed.delete(generation);
+    this.#local.delete(generation);
+    await this.#folder.remove(generation);
+  }
+
+  /** Forgets a generation whose files and data are gone. */
+  forget(generation: number): void {
+    this.#record.generations = this.#record.generations.filter((g) => g.generation !== generation);
+  }
+
+  #insert(generation: Generation): void {
+    this.#record.generations = [generation, ...this.#record.generations].sort((a, b) => b.generation - a.generation);
+  }
+}
+
+function fromLocal({ files, format: _format, ...rest }: GenerationRecord): Generation {
+  return {
+    ...rest,
+    sizeBytes: files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
+    storage: { ...pendingStorage },
+  };
+}

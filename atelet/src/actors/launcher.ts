@@ -1,0 +1,145 @@
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { type Phases } from "@substrate/lib/phases.ts";
+import { resolveCommand } from "../images/command.ts";
+import { type UnpackedImage } from "../images/images.ts";
+import { type Slot } from "../network/network.ts";
+import { type SandboxSpec } from "../sandbox/sandbox.ts";
+import { type NodeContext, RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
+import { waitUntilReady } from "./readiness.ts";
+import { type ActorKey, type Program } from "./record.ts";
+import { type RouteEndpoint } from "./route-level.ts";
+
+export interface LaunchOptions {
+  id: string;
+  actor: ActorKey;
+  files: { bundle: string; identity: string; log: string };
+  program: Program;
+  image: UnpackedImage;
+  /** The generation to restore; absent for a cold start. */
+  restore?: { imageDir: string; generation: number };
+  readyWithinMs: number;
+  phases: Phases;
+  log: string;
+}
+
+export interface Launched {
+  slot: Slot;
+  endpoints: RouteEndpoint[];
+}
+
+/** Sandbox, cgroup, network and identity of one actor put together, and taken apart again. */
+export class Launcher {
+  readonly #node: NodeContext;
+
+  constructor(node: NodeContext) {
+    this.#node = node;
+  }
+
+  /**
+   * Starts or restores a program and waits until it is ready; its ports are then published. On failure nothing is left.
+   * Throws RESTORE_FAILED, PROGRAM_EXITED, NOT_READY, IMAGE_INVALID.
+   */
+  async launch(options: LaunchOptions): Promise<Launched> {
+    const { network, runtime } = this.#node;
+    const { id, phases, program, restore } = options;
+    const slot = await phases.run("slot", () => network.acquire());
+    try {
+      const spec = await phases.run("prepare", () => this.#prepare(options, slot));
+      await phases.run("restore", async () => {
+        if (restore === undefined) await runtime.run(spec);
+        else {
+          await runtime.restore(spec, { imageDir: restore.imageDir, direct: false, keepConnections: false });
+        }
+      });
+      await phases.run("network", () => network.open(slot));
+      await phases.run("ready", () =>
+        waitUntilReady({
+          host: slot.nodeAddress,
+          program,
+          deadlineMs: options.readyWithinMs,
+          alive: () => runtime.alive(id),
+          actor: `${options.actor.namespace}/${options.actor.name}`,
+          signal: this.#node.signal,
+        }),
+      );
+      return { slot, endpoints: await phases.run("publish", () => this.publish(slot, program)) };
+    } catch (error) {
+      await this.stop(id, slot);
+      throw error;
+    }
+  }
+
+  async publish(slot: Slot, program: Program): Promise<RouteEndpoint[]> {
+    const published = await this.#node.network.publish(
+      slot,
+      program.ports.map(({ containerPort }) => containerPort),
+    );
+    return endpoints(program, published);
+  }
+
+  /** The endpoints of a sandbox that an earlier atelet started. */
+  async adopt(slot: Slot, program: Program): Promise<RouteEndpoint[]> {
+    return endpoints(program, await this.#node.network.published(slot));
+  }
+
+  /** Kills the sandbox if there is one, and gives its place back. */
+  async stop(id: string, slot: Slot): Promise<void> {
+    const { cgroups, network, runtime } = this.#node;
+    await network.block(slot);
+    await runtime.delete(id);
+    await Promise.all([cgroups.remove(id), network.release(slot)]);
+  }
+
+  async #prepare(options: LaunchOptions, slot: Slot): Promise<SandboxSpec> {
+    const { id, actor, program, image, files } = options;
+    const { cgroups, network } = this.#node;
+    const [cgroupPath] = await Promise.all([
+      cgroups.create(id),
+      network.putAddress(slot),
+      writeIdentity(files.identity, actor, options.restore?.generation ?? 0),
+    ]);
+    return {
+      id,
+      bundleDir: files.bundle,
+      rootfsDir: image.rootfsDir,
+      args: resolveCommand(program.image, image, program.command, program.args),
+      env: image.env,
+      cwd: image.workingDir,
+      uid: image.uid,
+      gid: image.gid,
+      hostname: actor.name,
+      netnsPath: slot.netnsPath,
+      identityDir: files.identity,
+      cgroupPath,
+      memoryLimitBytes: program.memoryBytes + RUNTIME_OVERHEAD_BYTES,
+      cpuMillis: program.cpuMillis,
+      stdoutPath: files.log,
+      stderrPath: files.log,
+    };
+  }
+}
+
+/** design.md §8: remade at every start and restore; nothing holds the old files, so that no rename is needed (R21). */
+async function writeIdentity(dir: string, actor: ActorKey, generation: number): Promise<void> {
+  const content = {
+    "actor-id": actor.uid,
+    "actor-name": actor.name,
+    namespace: actor.namespace,
+    generation: String(generation),
+    "resumed-at": new Date().toISOString(),
+  };
+  await Promise.all(
+    Object.entries(content).map(([name, text]) => writeFile(join(dir, name), `${text}\n`, { mode: 0o644 })),
+  );
+}
+
+function endpoints(
+  program: Program,
+  published: readonly { containerPort: number; outerPort: number }[],
+): RouteEndpoint[] {
+  return program.ports.flatMap(({ name, containerPort }) => {
+    const match = published.find((port) => port.containerPort === containerPort);
+    return match === undefined ? [] : [{ portName: name, containerPort, port: match.outerPort }];
+  });
+}

@@ -1,0 +1,241 @@
+import { copyFile, stat, truncate } from "node:fs/promises";
+import { setTimeout as delay } from "node:timers/promises";
+import { SubstrateError } from "@substrate/lib/errors.ts";
+import { isMissing } from "../node-files.ts";
+import { Actor } from "./actor.ts";
+import { type NodeContext } from "./node-context.ts";
+import { ActorFiles, type ActorKey, type ActorRecord, actorUids } from "./record.ts";
+import { type Releases } from "./releases.ts";
+
+/** How often it is looked whether sandboxes still live: a crash is seen within this time. */
+const ALIVE_EVERY_MS = 500;
+/** An actor's output is cut when it is larger; one older piece is kept beside it. */
+const LOG_BYTES = 8 * 2 ** 20;
+
+export type ActorListener = (change: { actor: Actor } | { gone: { uid: string; epoch: number } }) => void;
+
+export type Assignment = Pick<ActorRecord, "actor" | "grant" | "program" | "held" | "clusterUid">;
+
+/** All actors of this node: who may run here (design.md §7), and what becomes of everything after a restart. */
+export class NodeActors {
+  readonly #node: NodeContext;
+  readonly #releases: Releases;
+  readonly #actors = new Map<string, Actor>();
+  readonly #listeners = new Set<ActorListener>();
+  /** Assign, release and delete of one actor never overlap. */
+  readonly #turns = new Map<string, Promise<unknown>>();
+
+  constructor(node: NodeContext, releases: Releases) {
+    this.#node = node;
+    this.#releases = releases;
+  }
+
+  /** Brings back what an earlier atelet left: adopts what may go on, removes what belongs to nobody. */
+  async start(): Promise<void> {
+    const { actorsDir, log, network, runtime, cgroups } = this.#node;
+    for (const uid of await actorUids(actorsDir)) {
+      const files = new ActorFiles(actorsDir, uid);
+      const record = await files.load();
+      if (record === undefined || this.#releases.epoch(uid) >= record.grant.epoch) await files.remove();
+      else this.#actors.set(uid, this.#make(record, files));
+    }
+    const actors = [...this.#actors.values()];
+    const sandboxes = new Map((await runtime.list()).map((sandbox) => [sandbox.id, sandbox.status]));
+    const kept = new Set(actors.filter((actor) => actor.slotIndex !== undefined).map((actor) => actor.id));
+    for (const id of sandboxes.keys()) {
+      if (kept.has(id)) continue;
+      log.warn("removing a sandbox that no actor here owns", { sandbox: id });
+      await runtime.delete(id);
+    }
+    for (const id of await cgroups.list()) if (!kept.has(id)) await cgroups.remove(id);
+    await network.start(actors.flatMap(({ slotIndex }) => slotIndex ?? []));
+    for (const actor of actors) {
+      const status = sandboxes.get(actor.id);
+      await actor.adopt(status === "running" || status === "paused" ? status : "gone");
+    }
+    void this.#watch();
+  }
+
+  all(): Actor[] {
+    return [...this.#actors.values()];
+  }
+
+  /** Throws MOVED with the highest epoch known here. */
+  get(uid: string): Actor {
+    const actor = this.#actors.get(uid);
+    if (actor !== undefined) return actor;
+    throw new SubstrateError("MOVED", `actor ${uid} is not on this node; epoch ${this.#releases.epoch(uid)} was released`);
+  }
+
+  find(uid: string): Actor | undefined {
+    return this.#actors.get(uid);
+  }
+
+  /** The actor, if the call's epoch is the one recorded here; throws MOVED otherwise. */
+  withEpoch(uid: string, epoch: number): Actor {
+    const actor = this.get(uid);
+    if (actor.record.grant.epoch === epoch) return actor;
+    throw new SubstrateError(
+      "MOVED",
+      `actor ${actor.name} has epoch ${actor.record.grant.epoch} on this node, not ${epoch}`,
+    );
+  }
+
+  onChange(listener: ActorListener): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Records a grant (design.md §7). Idempotent. Throws STALE_SESSION or MOVED. */
+  assign(assignment: Assignment): Promise<void> {
+    const { actor, grant } = assignment;
+    return this.#inTurn(actor.uid, async () => {
+      const name = `${actor.namespace}/${actor.name}`;
+      if (grant.session !== this.#node.session()) {
+        throw new SubstrateError("STALE_SESSION", `the grant of actor ${name} names a session that this node has ended`);
+      }
+      const existing = this.#actors.get(actor.uid);
+      const highest = Math.max(this.#releases.epoch(actor.uid), existing?.record.grant.epoch ?? 0);
+      const repeated = existing?.record.grant.epoch === grant.epoch && existing.record.grant.session === grant.session;
+      if (grant.epoch <= highest && !repeated) {
+        throw new SubstrateError("MOVED", `epoch ${grant.epoch} of actor ${name} is over here; ${highest} is the highest`);
+      }
+      if (existing !== undefined) {
+        await existing.assign(assignment);
+        return;
+      }
+      const files = new ActorFiles(this.#node.actorsDir, actor.uid);
+      await files.create();
+      const made = this.#make(newRecord(assignment), files);
+      await made.assign(assignment);
+      this.#actors.set(actor.uid, made);
+      this.#notify({ actor: made });
+    });
+  }
+
+  /**
+   * design.md §7 Release. Recorded durably before it resolves, also for an epoch never received. Deleting kills the
+   * sandbox first and removes what is in the store last. Throws NOT_RELEASABLE, MOVED, STORE_UNAVAILABLE.
+   */
+  release(key: ActorKey, epoch: number, options: { deleting: boolean; clusterUid: string }): Promise<void> {
+    return this.#inTurn(key.uid, async () => {
+      const actor = this.#actors.get(key.uid);
+      if (actor !== undefined && actor.record.grant.epoch > epoch) {
+        throw new SubstrateError("MOVED", `actor ${actor.name} has epoch ${actor.record.grant.epoch} here, not ${epoch}`);
+      }
+      if (actor !== undefined) {
+        if (options.deleting) await actor.markDeleting();
+        else {
+          const why = await actor.unreleasable();
+          if (why !== undefined) {
+            throw new SubstrateError("NOT_RELEASABLE", `actor ${actor.name} cannot leave this node: ${why}`, {
+              retryAfterMs: 1000,
+            });
+          }
+        }
+      }
+      await this.#releases.record(key.uid, epoch, Date.now());
+      if (actor !== undefined) {
+        await actor.leave();
+        this.#actors.delete(key.uid);
+        this.#node.routers.gone(key.uid);
+      }
+      if (options.deleting) {
+        const store = this.#node.store(actor?.record.program.store ?? "default");
+        await store.deleteActor({ clusterUid: options.clusterUid, namespaceUid: key.namespaceUid, actorUid: key.uid });
+      }
+      this.#notify({ gone: { uid: key.uid, epoch: this.#releases.epoch(key.uid) } });
+    });
+  }
+
+  /** The session ended: everything that runs is cut until it is granted anew. */
+  async endSession(): Promise<void> {
+    await Promise.all(this.all().map((actor) => this.#guard(actor, "cut", () => actor.cut())));
+  }
+
+  /** The last resort before the node's processes end: suspends everything, as far as the time allows. */
+  async suspendAll(): Promise<void> {
+    await Promise.all(
+      this.all().map((actor) =>
+        this.#guard(actor, "suspend at shutdown", async () => {
+          const targetGeneration = (actor.generations.newest()?.generation ?? 0) + 1;
+          await actor.suspend({ operationId: "shutdown", mode: "ASYNC", force: true, targetGeneration });
+        }),
+      ),
+    );
+  }
+
+
+  #make(record: ActorRecord, files: ActorFiles): Actor {
+    return new Actor(this.#node, record, files, (actor) => {
+      if (this.#actors.get(actor.record.actor.uid) === actor) this.#notify({ actor });
+    });
+  }
+
+  #notify(change: Parameters<ActorListener>[0]): void {
+    for (const listener of this.#listeners) listener(change);
+  }
+
+  async #inTurn<T>(uid: string, work: () => Promise<T>): Promise<T> {
+    const before = this.#turns.get(uid) ?? Promise.resolve();
+    const turn = before.then(work, work);
+    this.#turns.set(uid, turn);
+    try {
+      return await turn;
+    } finally {
+      if (this.#turns.get(uid) === turn) this.#turns.delete(uid);
+    }
+  }
+
+  async #watch(): Promise<void> {
+    const { signal } = this.#node;
+    while (!signal.aborted) {
+      await Promise.all(
+        this.all().map((actor) =>
+          this.#guard(actor, "liveness check", async () => {
+            await actor.checkAlive();
+            await rotate(actor.files.log);
+          }),
+        ),
+      );
+      await delay(ALIVE_EVERY_MS, undefined, { signal }).catch(() => undefined);
+    }
+  }
+
+  async #guard(actor: Actor, what: string, work: () => Promise<void>): Promise<void> {
+    try {
+      await work();
+    } catch (error) {
+      this.#node.log.error(`${what} failed`, { actor: actor.name, error });
+    }
+  }
+}
+
+function newRecord({ actor, grant, program, held, clusterUid }: Assignment): ActorRecord {
+  return {
+    format: 1,
+    actor,
+    clusterUid,
+    grant,
+    // An epoch other than the very first one may follow a life elsewhere: the head decides.
+    claim: { state: grant.epoch === 1 ? "none" : "needed", priorEpoch: 0 },
+    program,
+    held,
+    deleting: false,
+    generations: [],
+    oldestUnsavedMs: 0,
+    lastActivityMs: 0,
+  };
+}
+
+/** By copy and truncate: the program's descriptor, opened O_APPEND, goes on writing to the same file. */
+async function rotate(path: string): Promise<void> {
+  try {
+    if ((await stat(path)).size <= LOG_BYTES) return;
+  } catch (error) {
+    if (isMissing(error)) return;
+    throw error;
+  }
+  await copyFile(path, `${path}.1`);
+  await truncate(path, 0);
+}

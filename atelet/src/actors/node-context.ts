@@ -1,0 +1,50 @@
+import { type Logger } from "@substrate/lib/log.ts";
+import { type LimitFunction } from "p-limit";
+import { type Cgroups } from "../cgroups/cgroups.ts";
+import { type Images } from "../images/images.ts";
+import { type Ledger } from "../ledger/contract.ts";
+import { type ActorNetwork } from "../network/network.ts";
+import { type SandboxRuntime } from "../sandbox/sandbox.ts";
+import { type SnapshotStore } from "../store/snapshots.ts";
+import { type WriteBack } from "../writeback/writeback.ts";
+import { type AteletMetrics } from "../metrics.ts";
+import { type RouteLevel } from "./route-level.ts";
+
+/** Where routes go, and who can say how many requests are open. Implemented by rpc/route-hub.ts. */
+export interface Routers {
+  publish(route: RouteLevel): void;
+  gone(uid: string): void;
+  /**
+   * Waits until every attached router has closed the gate and has no request open for the actor.
+   * @returns how many are still open (0: drained) when that is so or the time is over.
+   */
+  drain(uid: string, gateId: number, timeoutMs: number): Promise<number>;
+}
+
+/** What one node's actors share. */
+export interface NodeContext {
+  stateDir: string;
+  actorsDir: string;
+  runtime: SandboxRuntime;
+  /** Of this node's runsc; images of another build are not restored. */
+  runtimeBuild: string;
+  network: ActorNetwork;
+  cgroups: Cgroups;
+  images: Images;
+  /** Throws INVALID, naming the store and the configured ones. */
+  store(name: string): SnapshotStore;
+  ledger: Ledger;
+  writeBack: WriteBack;
+  /** R16: a snapshot takes its slot before it borrows. */
+  snapshotSlots: LimitFunction;
+  routers: Routers;
+  metrics: AteletMetrics;
+  /** The current session, or undefined before the supervisor has told it. */
+  session(): string | undefined;
+  log: Logger;
+  /** Aborted when the atelet ends. */
+  signal: AbortSignal;
+}
+
+/** writeback.md: of a sandbox's limit this much is the runtime's own. */
+export const RUNTIME_OVERHEAD_BYTES = 32 * 2 ** 20;

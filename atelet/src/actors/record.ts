@@ -1,0 +1,149 @@
+import { mkdir, readdir } from "node:fs/promises";
+import { join } from "node:path";
+import { z } from "zod";
+import { isMissing, readJson, removeFolder, writeJson } from "../node-files.ts";
+
+const programSchema = z.object({
+  templateUid: z.string(),
+  templateName: z.string(),
+  revision: z.string(),
+  containerName: z.string(),
+  image: z.string(),
+  command: z.array(z.string()),
+  args: z.array(z.string()),
+  ports: z.array(z.object({ name: z.string(), containerPort: z.number().int() })),
+  readyz: z.object({ path: z.string(), port: z.number().int() }).optional(),
+  memoryBytes: z.number().int(),
+  cpuMillis: z.number().int(),
+  store: z.string(),
+  uploadDelayMs: z.number(),
+  uploadWithinMs: z.number(),
+  drainTimeoutMs: z.number(),
+  wakeTimeoutMs: z.number(),
+});
+/** One revision of a Template, as a node needs it. */
+export type Program = z.infer<typeof programSchema>;
+
+const actorKeySchema = z.object({ uid: z.string(), namespace: z.string(), name: z.string(), namespaceUid: z.string() });
+export type ActorKey = z.infer<typeof actorKeySchema>;
+
+const storageSchema = z.object({
+  state: z.enum(["PENDING", "COMPLETED", "FAILED", "LOST"]),
+  /** Relative to the actor's prefix in the store; empty until COMPLETED. */
+  manifest: z.string(),
+  location: z.string(),
+  digest: z.string(),
+  storedBytes: z.number(),
+  completedAtMs: z.number(),
+  message: z.string(),
+});
+export type Storage = z.infer<typeof storageSchema>;
+
+const generationSchema = z.object({
+  generation: z.number().int().positive(),
+  epoch: z.number().int().positive(),
+  revision: z.string(),
+  imageDigest: z.string(),
+  runtime: z.string(),
+  createdAtMs: z.number(),
+  sizeBytes: z.number(),
+  storage: storageSchema,
+});
+/** What the node knows of one generation, whether or not its files are here. */
+export type Generation = z.infer<typeof generationSchema>;
+
+const operationSchema = z.object({
+  id: z.string(),
+  type: z.enum(["RESUME", "SUSPEND"]),
+  result: z.enum(["RUNNING", "SUCCEEDED", "FAILED"]),
+  reason: z.string(),
+  message: z.string(),
+  startMs: z.number(),
+  endMs: z.number(),
+});
+export type Operation = z.infer<typeof operationSchema>;
+
+const recordSchema = z.object({
+  format: z.literal(1),
+  actor: actorKeySchema,
+  clusterUid: z.string(),
+  grant: z.object({ epoch: z.number().int().positive(), session: z.string() }),
+  /**
+   * design.md §7 "Local state": `none` when this epoch follows the one under which the local state was made; `needed`
+   * until the head was claimed; `done` afterwards. `priorEpoch` is the epoch recorded here before this one, 0 if none.
+   */
+  claim: z.object({ state: z.enum(["none", "needed", "done"]), priorEpoch: z.number().int() }),
+  program: programSchema,
+  held: z.boolean(),
+  deleting: z.boolean(),
+  generations: z.array(generationSchema),
+  /** Since when the newest state that the store does not have exists; 0 when all is stored. */
+  oldestUnsavedMs: z.number(),
+  /** Present exactly while a sandbox may serve requests. */
+  sandbox: z
+    .object({
+      slotIndex: z.number().int(),
+      startedAtMs: z.number(),
+      imageDigest: z.string(),
+      fromGeneration: z.number().int(),
+    })
+    .optional(),
+  crash: z.object({ message: z.string(), timeMs: z.number() }).optional(),
+  lastOperation: operationSchema.optional(),
+  lastActivityMs: z.number(),
+});
+/** All that a restarted atelet needs to know of an actor besides what runs and which files exist. */
+export type ActorRecord = z.infer<typeof recordSchema>;
+
+/** Where an actor's things are on the node. */
+export class ActorFiles {
+  readonly dir: string;
+
+  constructor(actorsDir: string, uid: string) {
+    this.dir = join(actorsDir, uid);
+  }
+
+  get generations(): string {
+    return join(this.dir, "generations");
+  }
+  get bundle(): string {
+    return join(this.dir, "bundle");
+  }
+  get identity(): string {
+    return join(this.dir, "identity");
+  }
+  get log(): string {
+    return join(this.dir, "output.log");
+  }
+
+  async create(): Promise<void> {
+    for (const dir of [this.generations, this.bundle, this.identity]) await mkdir(dir, { recursive: true, mode: 0o700 });
+  }
+
+  async save(record: ActorRecord, options: { durable: boolean }): Promise<void> {
+    await writeJson(join(this.dir, "record.json"), record, options);
+  }
+
+  /** Throws, naming the file, when it cannot be understood. */
+  async load(): Promise<ActorRecord | undefined> {
+    const path = join(this.dir, "record.json");
+    const content = await readJson(path);
+    if (content === undefined) return undefined;
+    const parsed = recordSchema.safeParse(content);
+    if (!parsed.success) throw new Error(`${path} is damaged or of another version: ${parsed.error.message}`);
+    return parsed.data;
+  }
+
+  async remove(): Promise<void> {
+    await removeFolder(this.dir);
+  }
+}
+
+export async function actorUids(actorsDir: string): Promise<string[]> {
+  try {
+    return await readdir(actorsDir);
+  } catch (error) {
+    if (isMissing(error)) return [];
+    throw error;
+  }
+}

@@ -1,0 +1,16 @@
+import { type Booking } from "../ledger/contract.ts";
+import { type Slot } from "../network/network.ts";
+import { type RouteEndpoint } from "./route-level.ts";
+
+/** What a running actor holds on its node. */
+export interface Running {
+  slot: Slot;
+  endpoints: RouteEndpoint[];
+  booking: Booking;
+  imageDigest: string;
+  startedAtMs: number;
+  /** Its session ended: paused and cut until it is granted anew. */
+  cut: boolean;
+  /** How the background load of its memory ended; a suspend waits for it. */
+  loaded: Promise<void>;
+}

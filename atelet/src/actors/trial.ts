@@ -1,0 +1,70 @@
+import { createHash, randomUUID } from "node:crypto";
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { Phases } from "@substrate/lib/phases.ts";
+import { removeFolder } from "../node-files.ts";
+import { Launcher } from "./launcher.ts";
+import { type NodeContext, RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
+import { type Program } from "./record.ts";
+
+export interface TrialResult {
+  imageDigest: string;
+  readyMs: number;
+}
+
+/** How long a trial waits for room and for readyz. */
+const ROOM_WITHIN_MS = 30_000;
+const READY_WITHIN_MS = 60_000;
+
+/** Runs a Template's program once under no actor's name, to find out whether it gets ready at all. */
+export class Trials {
+  readonly #node: NodeContext;
+  readonly #running = new Map<string, Promise<TrialResult>>();
+
+  constructor(node: NodeContext) {
+    this.#node = node;
+  }
+
+  /** Joins a trial of the same revision that is under way. Throws what a first start would. */
+  run(program: Program): Promise<TrialResult> {
+    const key = `${program.templateUid}/${program.revision}`;
+    const existing = this.#running.get(key);
+    if (existing !== undefined) return existing;
+    const trial = this.#run(program, key).finally(() => this.#running.delete(key));
+    this.#running.set(key, trial);
+    return trial;
+  }
+
+  async #run(program: Program, key: string): Promise<TrialResult> {
+    const node = this.#node;
+    const id = createHash("sha256").update(key).digest("hex").slice(0, 32);
+    const dir = join(node.stateDir, "trials", id);
+    const image = await node.images.ensure(program.image);
+    const booking = await node.ledger.place(program.memoryBytes + RUNTIME_OVERHEAD_BYTES, { deadlineMs: ROOM_WITHIN_MS });
+    const phases = new Phases();
+    try {
+      const files = { bundle: join(dir, "bundle"), identity: join(dir, "identity"), log: join(dir, "output.log") };
+      await mkdir(files.bundle, { recursive: true });
+      await mkdir(files.identity, { recursive: true });
+      const launcher = new Launcher(node);
+      const startMs = performance.now();
+      const { slot } = await launcher.launch({
+        id,
+        actor: { uid: randomUUID(), namespace: "", name: `trial-of-${program.templateName}`.slice(0, 63), namespaceUid: "" },
+        files,
+        program,
+        image,
+        readyWithinMs: READY_WITHIN_MS,
+        phases,
+        log: files.log,
+      });
+      const readyMs = Math.round(performance.now() - startMs);
+      await launcher.stop(id, slot);
+      node.log.info("template trial", { template: program.templateName, revision: program.revision, ...phases.fields() });
+      return { imageDigest: image.digest, readyMs };
+    } finally {
+      booking.free();
+      await removeFolder(dir);
+    }
+  }
+}

@@ -1,0 +1,215 @@
+import { type SubstrateError, asSubstrateError } from "@substrate/lib/errors.ts";
+import { type Logger } from "@substrate/lib/log.ts";
+import { type ActorPrefix } from "../store/snapshots.ts";
+import { type Generations } from "./generations.ts";
+import { type NodeContext } from "./node-context.ts";
+import { type ActorRecord, type Generation } from "./record.ts";
+
+/** An outage is retried at growing pauses. */
+const FIRST_RETRY_MS = 1000;
+const LAST_RETRY_MS = 60_000;
+
+/** What heals by itself or by an operator's hand, so that the generation stays PENDING. */
+const passing = new Set(["STORE_UNAVAILABLE", "INTERNAL", "TIMEOUT"]);
+
+interface Waiter {
+  generation: number;
+  resolve: () => void;
+  reject: (error: SubstrateError) => void;
+}
+
+export interface UploaderOptions {
+  node: NodeContext;
+  record: ActorRecord;
+  prefix: ActorPrefix;
+  generations: Generations;
+  log: Logger;
+  /** Called after every change of a storage state, to save and report it. */
+  changed: () => Promise<void>;
+}
+
+/**
+ * Brings one actor's newest generation into the store: after uploadDelay, at the latest when the oldest unsaved state
+ * is uploadWithin old, at once when somebody waits for it; then lets older generations go (commit, then collect).
+ */
+export class Uploader {
+  readonly #options: UploaderOptions;
+  #timer: NodeJS.Timeout | undefined;
+  #running: Promise<void> | undefined;
+  #uploading: number | undefined;
+  #failures = 0;
+  #notBeforeMs = 0;
+  #stopped = false;
+  #waiters: Waiter[] = [];
+
+  constructor(options: UploaderOptions) {
+    this.#options = options;
+  }
+
+  /** Looks at what there is to do; to be called after every commit of a generation and at a start. */
+  schedule(): void {
+    clearTimeout(this.#timer);
+    const target = this.#target();
+    if (this.#stopped || this.#running !== undefined || target === undefined) return;
+    const { record } = this.#options;
+    const wanted = this.#waiters.length > 0;
+    const dueMs = Math.min(
+      target.createdAtMs + record.program.uploadDelayMs,
+      record.oldestUnsavedMs + record.program.uploadWithinMs,
+    );
+    const waitMs = Math.max(wanted ? 0 : dueMs - Date.now(), this.#notBeforeMs - Date.now(), 0);
+    this.#timer = setTimeout(() => {
+      this.#start();
+    }, waitMs);
+  }
+
+  /** Resolves when this generation or a newer one is COMPLETED; rejects when it can never be. Skips the delay. */
+  flush(generation: number): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#waiters.push({ generation, resolve, reject });
+      this.#notBeforeMs = 0;
+      this.#settle();
+      this.schedule();
+    });
+  }
+
+  /** Generations that a newer one on this node has replaced need no upload of their own. */
+  async dropReplaced(): Promise<void> {
+    const { generations } = this.#options;
+    const newest = generations.newest();
+    for (const older of [...generations.all()]) {
+      if (newest === undefined || older.generation >= newest.generation) continue;
+      if (older.generation === this.#uploading) continue;
+      await generations.evict(older.generation);
+      if (older.storage.state !== "COMPLETED") generations.forget(older.generation);
+    }
+  }
+
+  /** Ends without waiting for the store; resolves when nothing of it runs any more. */
+  async stop(reason: SubstrateError): Promise<void> {
+    this.#stopped = true;
+    clearTimeout(this.#timer);
+    for (const { reject } of this.#waiters.splice(0)) reject(reason);
+    await this.#running;
+  }
+
+  #target(): Generation | undefined {
+    const { generations } = this.#options;
+    const newest = generations.newest();
+    if (newest?.storage.state !== "PENDING") return undefined;
+    return generations.local(newest.generation) === undefined ? undefined : newest;
+  }
+
+  #start(): void {
+    const target = this.#target();
+    if (target === undefined || this.#running !== undefined) return;
+    this.#uploading = target.generation;
+    this.#running = this.#upload(target)
+      .catch((error: unknown) => {
+        this.#options.log.error("upload bookkeeping failed", { generation: target.generation, error });
+      })
+      .finally(() => {
+        this.#running = undefined;
+        this.#uploading = undefined;
+        this.#settle();
+        this.schedule();
+      });
+  }
+
+  async #upload(target: Generation): Promise<void> {
+    const { node, record, generations, log, changed } = this.#options;
+    const unpin = generations.pin(target.generation);
+    const startMs = performance.now();
+    try {
+      const result = await node.store(record.program.store).commit(
+        this.#options.prefix,
+        {
+          format: 1,
+          actor: { uid: record.actor.uid, namespace: record.actor.namespace, name: record.actor.name },
+          generation: target.generation,
+          epoch: target.epoch,
+          revision: target.revision,
+          imageDigest: target.imageDigest,
+          fidelity: "Memory",
+          sandbox: { class: "gvisor", runtime: target.runtime, architecture: "amd64" },
+          createdAt: new Date(target.createdAtMs).toISOString(),
+        },
+        generations.path(target.generation),
+      );
+      target.storage = {
+        state: "COMPLETED",
+        manifest: `${target.generation}-${target.epoch}/manifest.json`,
+        location: result.location,
+        digest: result.digest,
+        storedBytes: result.storedBytes,
+        completedAtMs: Date.now(),
+        message: "",
+      };
+      this.#failures = 0;
+      const newest = generations.newest();
+      record.oldestUnsavedMs = newest === target || newest === undefined ? 0 : newest.createdAtMs;
+      node.metrics.uploads.inc({ outcome: "ok" });
+      log.info("snapshot stored", {
+        generation: target.generation,
+        storedBytes: result.storedBytes,
+        uploadMs: Math.round(performance.now() - startMs),
+      });
+    } catch (thrown) {
+      this.#failed(target, asSubstrateError(thrown));
+    } finally {
+      await unpin();
+    }
+    await changed();
+    if (target.storage.state === "COMPLETED") await this.#collect(target);
+  }
+
+  #failed(target: Generation, error: SubstrateError): void {
+    const { node, log, record } = this.#options;
+    node.metrics.uploads.inc({ outcome: "failed" });
+    if (passing.has(error.code)) {
+      const pauseMs = Math.min(FIRST_RETRY_MS * 2 ** this.#failures, LAST_RETRY_MS);
+      this.#failures += 1;
+      this.#notBeforeMs = Date.now() + pauseMs;
+      target.storage.message = `upload to store ${record.program.store} failed, next try in ${pauseMs / 1000} s: ${error.message}`;
+      log.warn("upload failed", { generation: target.generation, pauseMs, error });
+      return;
+    }
+    target.storage.state = error.code === "SUPERSEDED" ? "LOST" : "FAILED";
+    target.storage.message = error.message;
+    log.error("snapshot cannot be stored", { generation: target.generation, state: target.storage.state, error });
+  }
+
+  /** Older generations go only after this one is committed; a failing collection blocks nothing and is tried again. */
+  async #collect(completed: Generation): Promise<void> {
+    const { node, record, generations, prefix, log, changed } = this.#options;
+    for (const older of generations.all().filter((g) => g.generation < completed.generation)) {
+      try {
+        await generations.evict(older.generation);
+        if (older.storage.manifest !== "") {
+          await node.store(record.program.store).collect(prefix, older.generation, older.epoch);
+        }
+        generations.forget(older.generation);
+      } catch (error) {
+        log.warn("an older generation could not be removed yet", { generation: older.generation, error });
+      }
+    }
+    await changed();
+  }
+
+  #settle(): void {
+    const { generations } = this.#options;
+    this.#waiters = this.#waiters.filter(({ generation, resolve, reject }) => {
+      const known = generations.all().filter((g) => g.generation >= generation);
+      if (known.some(({ storage }) => storage.state === "COMPLETED")) {
+        resolve();
+        return false;
+      }
+      const lost = known.find(({ storage }) => storage.state === "LOST" || storage.state === "FAILED");
+      if (lost !== undefined && known.every(({ storage }) => storage.state !== "PENDING")) {
+        reject(asSubstrateError(new Error(`generation ${lost.generation} was not stored: ${lost.storage.message}`)));
+        return false;
+      }
+      return true;
+    });
+  }
+}

@@ -1,0 +1,175 @@
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { createLogger } from "@substrate/lib/log.ts";
+import { createRegistry, startMetricsServer } from "@substrate/lib/metrics.ts";
+import { startRpcServer } from "@substrate/lib/rpc/server.ts";
+import { loadTls, serverCredentials } from "@substrate/lib/rpc/tls.ts";
+import pLimit from "p-limit";
+import { NodeActors } from "./actors/node-actors.ts";
+import { type NodeContext } from "./actors/node-context.ts";
+import { Releases } from "./actors/releases.ts";
+import { Trials } from "./actors/trial.ts";
+import { detectCgroups } from "./cgroups/detect.ts";
+import { readConfig } from "./config.ts";
+import { ImageStore } from "./images/image-store.ts";
+import { MemoryLedger } from "./ledger/ledger.ts";
+import { createAteletMetrics } from "./metrics.ts";
+import { NftActorNetwork } from "./network/nft-network.ts";
+import { removeFolder } from "./node-files.ts";
+import { ReportStream } from "./rpc/report-stream.ts";
+import { RouteHub } from "./rpc/route-hub.ts";
+import { ateletServices } from "./rpc/services.ts";
+import { GvisorRuntime } from "./sandbox/gvisor/runtime.ts";
+import { Stores } from "./store/stores.ts";
+import { connectSupervisor } from "./supervisor/channel.ts";
+import { CacheWorker } from "./writeback/cache-worker.ts";
+import { WriteBack } from "./writeback/writeback.ts";
+
+/** How many checkpoints are written at once: more only make each other slower. */
+const SNAPSHOT_SLOTS = 2;
+/** Network slots kept ready for the next wakes. */
+const READY_NETWORK_SLOTS = 4;
+/** Of the grace period, what is left for exiting after everything was suspended. */
+const EXIT_MS = 2000;
+
+const config = readConfig();
+const log = createLogger("atelet", config.logLevel).child({ node: config.nodeName });
+const ending = new AbortController();
+
+const supervisor = connectSupervisor();
+await supervisor.ready;
+
+const inState = (name: string): string => join(config.stateDir, name);
+await removeFolder(inState("trials"));
+await mkdir(inState("actors"), { recursive: true, mode: 0o700 });
+
+const cgroups = await detectCgroups({ parent: config.cgroupParent, log });
+const runtime = new GvisorRuntime({ runscPath: config.tools.runsc, rootDir: inState("runsc"), log });
+const { runtime: runtimeBuild } = await runtime.capabilities();
+const network = new NftActorNetwork({
+  dir: inState("netns"),
+  podInterface: "eth0",
+  podAddress: config.advertiseAddress,
+  denyCidrs: config.denyCidrs,
+  poolSize: READY_NETWORK_SLOTS,
+  reservedPorts: [config.port, config.metricsListen.port],
+  log,
+});
+const ledger = new MemoryLedger({
+  limitBytes: (await cgroups.pod()).limitBytes,
+  reserveBytes: config.reserveBytes,
+});
+const images = new ImageStore({
+  dir: inState("images"),
+  cranePath: config.tools.crane,
+  umociPath: config.tools.umoci,
+  allowLocalImages: config.allowLocalImages,
+  log,
+});
+await images.start();
+const stores = new Stores(config.stores);
+const writeBack = new WriteBack({
+  cache: new CacheWorker(),
+  tight: async (bytes) => {
+    const pod = await cgroups.pod();
+    return ledger.tight(bytes, pod.limitBytes - pod.usageBytes + pod.cleanCacheBytes);
+  },
+  log,
+  signal: ending.signal,
+});
+
+const registry = createRegistry();
+const hub = new RouteHub({
+  podAddress: config.advertiseAddress,
+  hello: () => ({ nodeName: config.nodeName, bootId: supervisor.bootId, session: supervisor.session() ?? "" }),
+  routes: () => actors.all().map((actor) => actor.route()),
+  setRouters: (addresses) => network.setRouters(addresses),
+  activity: (uid) => actors.find(uid)?.noteActivity(Date.now()),
+  log,
+});
+const node: NodeContext = {
+  stateDir: config.stateDir,
+  actorsDir: inState("actors"),
+  runtime,
+  runtimeBuild,
+  network,
+  cgroups,
+  images,
+  store: (name) => stores.get(name),
+  ledger,
+  writeBack,
+  snapshotSlots: pLimit(SNAPSHOT_SLOTS),
+  routers: hub,
+  metrics: createAteletMetrics(registry, ledger, () => actors.all().filter((actor) => actor.hasSandbox).length),
+  session: () => supervisor.session(),
+  log,
+  signal: ending.signal,
+};
+const releases = new Releases(inState("released"));
+await releases.load(Date.now());
+const actors = new NodeActors(node, releases);
+await actors.start();
+supervisor.onSession(() => {
+  log.warn("a new session began: running actors are cut until they are granted anew");
+  actors.endSession().catch((error: unknown) => {
+    log.error("cutting the actors of the ended session failed", { error });
+  });
+});
+
+const reports = new ReportStream(actors, () => {
+  const { limitBytes, bookedBytes, lentBytes, reserveBytes } = ledger.state();
+  return {
+    session: supervisor.session() ?? "",
+    bootId: supervisor.bootId,
+    limitBytes: BigInt(limitBytes),
+    bookedBytes: BigInt(bookedBytes),
+    lentBytes: BigInt(lentBytes),
+    reserveBytes: BigInt(reserveBytes),
+    runtime: runtimeBuild,
+  };
+});
+const account = (part: string): string => `system:serviceaccount:${config.namespace}:${part}`;
+const server = await startRpcServer({
+  address: `${config.advertiseAddress}:${config.port}`,
+  credentials: serverCredentials(
+    loadTls({ caFile: config.tls.caPath, certFile: config.tls.certPath, keyFile: config.tls.keyPath }),
+  ),
+  services: ateletServices({
+    actors,
+    trials: new Trials(node),
+    hub,
+    reports,
+    podAddress: config.advertiseAddress,
+    callers: { operator: account("operator"), router: account("router") },
+    log,
+  }),
+});
+const metricsServer = await startMetricsServer({
+  listen: `${config.metricsListen.host}:${config.metricsListen.port}`,
+  registry,
+  readyz: { ending: () => (ending.signal.aborted ? "the atelet is shutting down" : undefined) },
+  log,
+});
+log.info("atelet started", { port: server.port, runtime: runtimeBuild, actors: actors.all().length, ...ledger.state() });
+
+/** The last resort of design.md §7: suspend everything, as far as the grace period goes. */
+async function shutDown(): Promise<void> {
+  log.info("shutting down: suspending all running actors", { graceMs: config.graceMs });
+  await Promise.race([actors.suspendAll(), delay(Math.max(0, config.graceMs - EXIT_MS))]);
+  ending.abort();
+  await server.stop(EXIT_MS / 2);
+  await metricsServer.close();
+  await network.destroy();
+  await runtime.close();
+}
+
+process.once("SIGTERM", () => {
+  shutDown().then(
+    () => process.exit(0),
+    (error: unknown) => {
+      log.error("shutting down failed", { error });
+      process.exit(1);
+    },
+  );
+});

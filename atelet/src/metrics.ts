@@ -1,0 +1,73 @@
+import { Counter, Gauge, Histogram, type Registry } from "prom-client";
+import { type Ledger } from "./ledger/contract.ts";
+
+/** From the 55 ms of a warm restore to the deadlines of a cold one. */
+const SECONDS_BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 1, 2.5, 5, 10, 30, 60];
+
+export interface AteletMetrics {
+  /** Observes every phase of one finished operation, in the milliseconds of Phases.fields(). */
+  operation(operation: "resume" | "suspend", outcome: "ok" | "failed", fields: Record<string, number>): void;
+  crashes: Counter;
+  uploads: Counter<"outcome">;
+}
+
+export function createAteletMetrics(registry: Registry, ledger: Ledger, runningActors: () => number): AteletMetrics {
+  const seconds = new Histogram({
+    name: "substrate_atelet_operation_seconds",
+    help: "Time of each phase of resumes and suspends.",
+    labelNames: ["operation", "phase", "outcome"],
+    buckets: SECONDS_BUCKETS,
+    registers: [registry],
+  });
+  const ledgerBytes = new Gauge({
+    name: "substrate_ledger_bytes",
+    help: "The pod's memory by what it is promised to.",
+    labelNames: ["kind"],
+    registers: [registry],
+    collect() {
+      const { limitBytes, reserveBytes, bookedBytes, lentBytes } = ledger.state();
+      for (const [kind, bytes] of Object.entries({
+        limit: limitBytes,
+        reserve: reserveBytes,
+        booked: bookedBytes,
+        lent: lentBytes,
+      })) {
+        ledgerBytes.set({ kind }, bytes);
+      }
+    },
+  });
+  const waiting = new Gauge({
+    name: "substrate_ledger_waiting_placements",
+    help: "Placements that wait for room.",
+    registers: [registry],
+    collect() {
+      waiting.set(ledger.state().waiting);
+    },
+  });
+  const running = new Gauge({
+    name: "substrate_atelet_running_actors",
+    help: "Actors that have a sandbox.",
+    registers: [registry],
+    collect() {
+      running.set(runningActors());
+    },
+  });
+  return {
+    operation(operation, outcome, fields) {
+      for (const [name, ms] of Object.entries(fields)) {
+        seconds.observe({ operation, phase: name.replace(/Ms$/, ""), outcome }, ms / 1000);
+      }
+    },
+    crashes: new Counter({
+      name: "substrate_atelet_crashes_total",
+      help: "Sandboxes that ended by themselves.",
+      registers: [registry],
+    }),
+    uploads: new Counter({
+      name: "substrate_atelet_uploads_total",
+      help: "Generations sent to a store, by outcome.",
+      labelNames: ["outcome"],
+      registers: [registry],
+    }),
+  };
+}

@@ -1,0 +1,156 @@
+import { SubstrateError } from "@substrate/lib/errors.ts";
+import {
+  ActorState,
+  type ActorKey as WireActorKey,
+  type ActorReport,
+  type Generation as WireGeneration,
+  OperationResult,
+  OperationType,
+  type Program as WireProgram,
+  StorageState,
+} from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { type Route, RouteState } from "@substrate/lib/gen/substrate/atelet/v1/route.ts";
+import { type Actor } from "../actors/actor.ts";
+import { type ActorKey, type Generation, type Program } from "../actors/record.ts";
+import { type RouteLevel } from "../actors/route-level.ts";
+
+function need<T>(value: T | undefined, what: string): T {
+  if (value === undefined) throw new SubstrateError("INVALID", `the request has no ${what}`);
+  return value;
+}
+
+/** Epochs, generations and sizes stay far below 2^53. */
+export function number(value: bigint): number {
+  return Number(value);
+}
+
+export function keyFromWire(key: WireActorKey | undefined): ActorKey {
+  const { uid, namespace, name, namespaceUid } = need(key, "actor");
+  if (!/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(uid)) {
+    throw new SubstrateError("INVALID", `"${uid}" is not the UID of an actor`);
+  }
+  return { uid, namespace, name, namespaceUid };
+}
+
+export function grantFromWire(grant: { epoch: bigint; session: string } | undefined): { epoch: number; session: string } {
+  const { epoch, session } = need(grant, "grant");
+  return { epoch: number(epoch), session };
+}
+
+export function programFromWire(wire: WireProgram | undefined): Program {
+  const program = need(wire, "program");
+  const snapshots = need(program.snapshots, "snapshot policy");
+  return {
+    templateUid: program.templateUid,
+    templateName: program.templateName,
+    revision: program.revision,
+    containerName: program.containerName,
+    image: program.image,
+    command: program.command,
+    args: program.args,
+    ports: program.ports.map(({ name, containerPort }) => ({ name, containerPort })),
+    ...(program.readyz && { readyz: { path: program.readyz.path, port: program.readyz.port } }),
+    memoryBytes: number(program.memoryBytes),
+    cpuMillis: program.cpuMillis,
+    store: snapshots.store,
+    uploadDelayMs: number(snapshots.uploadDelayMs),
+    uploadWithinMs: number(snapshots.uploadWithinMs),
+    drainTimeoutMs: number(program.drainTimeoutMs),
+    wakeTimeoutMs: number(program.wakeTimeoutMs),
+  };
+}
+
+const storageStates = {
+  PENDING: StorageState.STORAGE_STATE_PENDING,
+  COMPLETED: StorageState.STORAGE_STATE_COMPLETED,
+  FAILED: StorageState.STORAGE_STATE_FAILED,
+  LOST: StorageState.STORAGE_STATE_LOST,
+} as const;
+
+export function generationToWire(generation: Generation, local: boolean): WireGeneration {
+  const { storage } = generation;
+  return {
+    generation: BigInt(generation.generation),
+    epoch: BigInt(generation.epoch),
+    storageState: storageStates[storage.state],
+    local,
+    sizeBytes: BigInt(generation.sizeBytes),
+    storedBytes: BigInt(storage.storedBytes),
+    location: storage.location,
+    digest: storage.digest,
+    revision: generation.revision,
+    runtime: generation.runtime,
+    createdUnixMs: BigInt(generation.createdAtMs),
+    completedUnixMs: BigInt(storage.completedAtMs),
+    message: storage.message,
+  };
+}
+
+const actorStates = {
+  SUSPENDED: ActorState.ACTOR_STATE_SUSPENDED,
+  RESUMING: ActorState.ACTOR_STATE_RESUMING,
+  RUNNING: ActorState.ACTOR_STATE_RUNNING,
+  SUSPENDING: ActorState.ACTOR_STATE_SUSPENDING,
+  CRASHED: ActorState.ACTOR_STATE_CRASHED,
+  DELETING: ActorState.ACTOR_STATE_DELETING,
+} as const;
+
+const operationTypes = {
+  RESUME: OperationType.OPERATION_TYPE_RESUME,
+  SUSPEND: OperationType.OPERATION_TYPE_SUSPEND,
+} as const;
+
+const operationResults = {
+  RUNNING: OperationResult.OPERATION_RESULT_RUNNING,
+  SUCCEEDED: OperationResult.OPERATION_RESULT_SUCCEEDED,
+  FAILED: OperationResult.OPERATION_RESULT_FAILED,
+} as const;
+
+export function reportToWire(actor: Actor, sequence: number): ActorReport {
+  const { record } = actor;
+  const { lastOperation, crash } = record;
+  return {
+    actor: record.actor,
+    grant: { epoch: BigInt(record.grant.epoch), session: record.grant.session },
+    state: actorStates[actor.state],
+    held: record.held,
+    generations: actor.generations
+      .all()
+      .map((generation) => generationToWire(generation, actor.generations.local(generation.generation) !== undefined)),
+    lastOperation: lastOperation && {
+      id: lastOperation.id,
+      type: operationTypes[lastOperation.type],
+      result: operationResults[lastOperation.result],
+      reason: lastOperation.reason,
+      message: lastOperation.message,
+      startUnixMs: BigInt(lastOperation.startMs),
+      endUnixMs: BigInt(lastOperation.endMs),
+    },
+    crash: crash && { message: crash.message, timeUnixMs: BigInt(crash.timeMs) },
+    lastActivityUnixMs: BigInt(record.lastActivityMs),
+    revision: record.program.revision,
+    sequence: BigInt(sequence),
+  };
+}
+
+const routeStates = {
+  ASLEEP: RouteState.ROUTE_STATE_ASLEEP,
+  RUNNING: RouteState.ROUTE_STATE_RUNNING,
+  GATED: RouteState.ROUTE_STATE_GATED,
+  HELD: RouteState.ROUTE_STATE_HELD,
+  FAILING: RouteState.ROUTE_STATE_FAILING,
+} as const;
+
+/** @param address the pod's, at which outer ports are open. */
+export function routeToWire(route: RouteLevel, address: string): Route {
+  return {
+    actor: route.actor,
+    epoch: BigInt(route.epoch),
+    state: routeStates[route.state],
+    gateId: BigInt(route.gateId),
+    endpoints: route.endpoints.map((endpoint) => ({ ...endpoint, address })),
+    wakeTimeoutMs: BigInt(route.wakeTimeoutMs),
+    message: route.message,
+    retryAfterMs: BigInt(route.retryAfterMs),
+  };
+}

@@ -1,0 +1,80 @@
+import { SubstrateError } from "@substrate/lib/errors.ts";
+import { ObjectSnapshotStore } from "./object-snapshots.ts";
+import { claimStore, openStore } from "./open.ts";
+import { type ActorPrefix, type CommitResult, type SnapshotStore } from "./snapshots.ts";
+import { type Head, type Manifest } from "./store.ts";
+
+/** The installer's stores by name; each is opened at its first use, so that one that is down hinders nobody else. */
+export class Stores {
+  readonly #stores: ReadonlyMap<string, SnapshotStore>;
+
+  constructor(urls: ReadonlyMap<string, URL>) {
+    this.#stores = new Map([...urls].map(([name, url]) => [name, new OpenedOnUse(url.href)]));
+  }
+
+  /** Throws INVALID, naming the configured ones. */
+  get(name: string): SnapshotStore {
+    const store = this.#stores.get(name);
+    if (store !== undefined) return store;
+    throw new SubstrateError(
+      "INVALID",
+      `there is no store "${name}" (spec.snapshots.store of the Template); configured: ${[...this.#stores.keys()].join(", ")}`,
+    );
+  }
+}
+
+/** A store that is opened, and claimed for this cluster, before it is first used; a failure is tried again next time. */
+class OpenedOnUse implements SnapshotStore {
+  readonly #url: string;
+  #opened: Promise<SnapshotStore> | undefined;
+
+  constructor(url: string) {
+    this.#url = url;
+  }
+
+  async head(prefix: ActorPrefix): Promise<Head | undefined> {
+    return (await this.#open(prefix)).head(prefix);
+  }
+
+  async claim(prefix: ActorPrefix, epoch: number): Promise<Head> {
+    return (await this.#open(prefix)).claim(prefix, epoch);
+  }
+
+  async commit(
+    prefix: ActorPrefix,
+    manifest: Omit<Manifest, "files" | "sizeBytes">,
+    dir: string,
+  ): Promise<CommitResult> {
+    return (await this.#open(prefix)).commit(prefix, manifest, dir);
+  }
+
+  async manifest(prefix: ActorPrefix, key: string): Promise<Manifest> {
+    return (await this.#open(prefix)).manifest(prefix, key);
+  }
+
+  async download(prefix: ActorPrefix, key: string, dir: string): Promise<Manifest> {
+    return (await this.#open(prefix)).download(prefix, key, dir);
+  }
+
+  async collect(prefix: ActorPrefix, generation: number, epoch: number): Promise<void> {
+    await (await this.#open(prefix)).collect(prefix, generation, epoch);
+  }
+
+  async deleteActor(prefix: ActorPrefix): Promise<void> {
+    await (await this.#open(prefix)).deleteActor(prefix);
+  }
+
+  #open({ clusterUid }: ActorPrefix): Promise<SnapshotStore> {
+    this.#opened ??= this.#openAndClaim(clusterUid).catch((error: unknown) => {
+      this.#opened = undefined;
+      throw error;
+    });
+    return this.#opened;
+  }
+
+  async #openAndClaim(clusterUid: string): Promise<SnapshotStore> {
+    const store = await openStore(this.#url);
+    await claimStore(store, clusterUid, this.#url);
+    return new ObjectSnapshotStore(store);
+  }
+}
