@@ -1,0 +1,104 @@
+import { SubstrateError, type ErrorCode } from "@substrate/lib/errors.ts";
+import { type Holding } from "./holding.ts";
+import { type Upstream } from "./upstream.ts";
+
+/** What a caller may expect after a reason that nobody gave a time for. */
+const defaultRetryAfterMs = 5_000;
+
+/** After these the wake is tried again while requests wait: they end by themselves. */
+const passing: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  "OPERATION_IN_PROGRESS",
+  "SUSPEND_CANCELLED",
+  "REQUESTS_OPEN",
+  "MOVED",
+  "STALE_SESSION",
+  "STALE_TERM",
+  "NO_ROOM",
+  "SUPERSEDED",
+  "NODE_UNAVAILABLE",
+  "STORE_UNAVAILABLE",
+  "SHUTTING_DOWN",
+  "TIMEOUT",
+]);
+
+/** After these an atelet cannot wake the actor, but the operator may elsewhere. */
+const elsewhere: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  "MOVED",
+  "STALE_SESSION",
+  "NO_ROOM",
+  "SUPERSEDED",
+  "UNKNOWN_ACTOR",
+]);
+
+export function mayPass(error: SubstrateError): boolean {
+  return passing.has(error.code);
+}
+
+export function mayGoElsewhere(error: SubstrateError): boolean {
+  return elsewhere.has(error.code);
+}
+
+export function held(key: string): SubstrateError {
+  return new SubstrateError(
+    "HELD",
+    `actor ${key} is kept asleep: its spec.state is Suspended; set it to OnDemand to let requests wake it`,
+  );
+}
+
+export function failing(key: string, holding: Holding): SubstrateError {
+  const route = holding.route;
+  const reason = route?.message === undefined || route.message === "" ? "its node gives no reason" : route.message;
+  const retryAfterMs = Number(route?.retryAfterMs ?? 0n);
+  return new SubstrateError("NOT_READY", `actor ${key} cannot be woken now: ${reason}`, {
+    retryAfterMs: retryAfterMs > 0 ? retryAfterMs : defaultRetryAfterMs,
+  });
+}
+
+export function unknownState(key: string, state: string): SubstrateError {
+  return new SubstrateError(
+    "NODE_UNAVAILABLE",
+    `actor ${key} is in a state that this router doesn't know (${state}): upgrade the router`,
+    { retryAfterMs: defaultRetryAfterMs },
+  );
+}
+
+export function unknownPort(key: string, port: string | undefined, upstreams: readonly Upstream[]): SubstrateError {
+  const known = upstreams.map((upstream) => `${upstream.portName} (${upstream.containerPort})`).join(", ");
+  return new SubstrateError(
+    "UNKNOWN_PORT",
+    known === ""
+      ? `actor ${key} has no ports: give its Template's container a port`
+      : `actor ${key} has no port ${port ?? ""}; its ports are ${known}`,
+  );
+}
+
+export function tooManyHeld(key: string, ofActor: number, held: number): SubstrateError {
+  return new SubstrateError(
+    "TOO_MANY_HELD",
+    `actor ${key} isn't ready and as many requests as allowed already wait (${ofActor} for it, ${held} in all)`,
+    { retryAfterMs: 1_000 },
+  );
+}
+
+/** What a request hears whose time is over; the wake goes on without it. */
+export function notInTime(
+  key: string,
+  waitedMs: number,
+  phase: string,
+  lastError: SubstrateError | undefined,
+): SubstrateError {
+  const reason = lastError === undefined ? phase : `${phase}: ${lastError.message}`;
+  const code = lastError !== undefined && mayPass(lastError) ? lastError.code : "NOT_READY";
+  return new SubstrateError(code, `actor ${key} was not ready within ${Math.round(waitedMs / 1000)} s (${reason})`, {
+    cause: lastError,
+    retryAfterMs: lastError?.retryAfterMs ?? defaultRetryAfterMs,
+  });
+}
+
+/** A wake that failed for good, told to those who waited for it. */
+export function wakeFailed(key: string, error: SubstrateError): SubstrateError {
+  return new SubstrateError(error.code, `actor ${key} could not be woken: ${error.message}`, {
+    cause: error,
+    ...(error.code === "UNKNOWN_ACTOR" ? {} : { retryAfterMs: error.retryAfterMs ?? defaultRetryAfterMs }),
+  });
+}

@@ -1,0 +1,58 @@
+import { type Endpoint } from "@substrate/lib/gen/substrate/atelet/v1/route.ts";
+import { Pool } from "undici";
+
+export interface UpstreamOptions {
+  /** How long a running actor may take until its response's headers; then 504. */
+  headersTimeoutMs: number;
+  connectTimeoutMs: number;
+}
+
+/** One port of one running actor, with the connections that this router keeps to it. */
+export class Upstream {
+  readonly portName: string;
+  readonly containerPort: number;
+  readonly address: string;
+  readonly port: number;
+  readonly origin: string;
+  readonly pool: Pool;
+
+  constructor(endpoint: Endpoint, options: UpstreamOptions) {
+    this.portName = endpoint.portName;
+    this.containerPort = endpoint.containerPort;
+    this.address = endpoint.address;
+    this.port = endpoint.port;
+    this.origin = `http://${endpoint.address}:${endpoint.port}`;
+    this.pool = new Pool(this.origin, {
+      // Bounded by what the router accepts; a bound here would be a second, invisible queue.
+      connections: null,
+      pipelining: 1,
+      headersTimeout: options.headersTimeoutMs,
+      // An event stream may be silent for hours.
+      bodyTimeout: 0,
+      connectTimeout: options.connectTimeoutMs,
+    });
+  }
+
+  is(endpoint: Endpoint): boolean {
+    return (
+      this.address === endpoint.address &&
+      this.port === endpoint.port &&
+      this.containerPort === endpoint.containerPort &&
+      this.portName === endpoint.portName
+    );
+  }
+
+  /** Cuts what is still under way: nobody answers behind this address any more. */
+  discard(reason: Error): void {
+    void this.pool.destroy(reason);
+  }
+}
+
+/** The upstream of a port's name or number; undefined asks for the first one. */
+export function selectUpstream(upstreams: readonly Upstream[], port: string | undefined): Upstream | undefined {
+  if (port === undefined) return upstreams[0];
+  const number = /^\d+$/.test(port) ? Number(port) : undefined;
+  return upstreams.find((upstream) =>
+    number === undefined ? upstream.portName === port : upstream.containerPort === number,
+  );
+}
