@@ -1,0 +1,40 @@
+import { describe, expect, it } from "vitest";
+import { ConfigError, parseConfig } from "./config.ts";
+
+const good = [
+  ..."--node-name n1 --kubeconfig /k --state-dir /s --advertise-address 10.0.0.2 --tls-cert /c --tls-key /y".split(" "),
+  ..."--tls-ca /a --runsc /t/runsc --crane /t/crane --umoci /t/umoci --store default=file:///var/store".split(" "),
+];
+
+function errorOf(...extra: string[]): string {
+  try {
+    parseConfig([...good, ...extra], {});
+  } catch (error) {
+    if (error instanceof ConfigError) return error.message;
+    throw error;
+  }
+  return "no error";
+}
+
+describe("parseConfig", () => {
+  it("reads every flag and fills in defaults", () => {
+    const config = parseConfig([...good, "--deny-cidr", "203.0.113.0/24", "--deny-cidr=198.51.100.0/24"], {});
+    expect(config.stores.get("default")?.pathname).toBe("/var/store");
+    expect(config.denyCidrs).toEqual(["203.0.113.0/24", "198.51.100.0/24"]);
+    expect(config).toMatchObject({ namespace: "substrate-system", port: 7443, graceMs: 30_000, nodeName: "n1" });
+  });
+
+  it("finds tools on PATH", () => {
+    expect(parseConfig([...good, "--runsc", "sh"], { PATH: "/nowhere:/bin" }).tools.runsc).toBe("/bin/sh");
+  });
+
+  it("says which flag is wrong and what it expects", () => {
+    expect(errorOf("--port", "x")).toBe('--port: expects a whole number from 1 to 65535, not "x"');
+    expect(errorOf("--state-dir", "rel")).toBe('--state-dir: expects an absolute path, not "rel"');
+    expect(errorOf("--store", "b=s3://x")).toContain("--store: expects NAME=file:///absolute/folder");
+    expect(errorOf("--deny-cidr", "10.0.0.0/33")).toContain("--deny-cidr: expects an IPv4 range");
+    expect(errorOf("--crane", "no-such-tool")).toContain("--crane: expects an absolute path or the name of a program");
+    expect(errorOf("--nonsense")).toContain("--nonsense");
+    expect(() => parseConfig([], {})).toThrow("--node-name: expects the name of this Node object, and it is missing");
+  });
+});

@@ -1,0 +1,171 @@
+import { accessSync, constants } from "node:fs";
+import { isIPv4 } from "node:net";
+import { delimiter, isAbsolute, join } from "node:path";
+import { parseArgs } from "node:util";
+
+/** Settings of the supervisor and of the atelet that it starts: both get the same arguments. */
+export interface AteletConfig {
+  /** Name of the Node object, and of this atelet's Lease. */
+  nodeName: string;
+  /** System namespace: where the Lease lives. */
+  namespace: string;
+  kubeconfigPath: string;
+  /** The node folder: 0700, locked by the supervisor. */
+  stateDir: string;
+  /** The pod's IPv4 address, on which gRPC listens and actors' outer ports are opened. */
+  advertiseAddress: string;
+  port: number;
+  metricsListen: { host: string; port: number };
+  tls: { certPath: string; keyPath: string; caPath: string };
+  tools: { runsc: string; crane: string; umoci: string };
+  /** Snapshot stores by the name that Templates use. */
+  stores: ReadonlyMap<string, URL>;
+  /** Below which cgroup the actors' groups are made, relative to each controller's root; default: the atelet's own. */
+  cgroupParent: string | undefined;
+  /** Part of the pod's memory that is neither booked nor lent: the atelet's own and its children's. */
+  reserveBytes: number;
+  /** Whether Templates may name images as oci:/abs/dir@sha256:… on this node. */
+  allowLocalImages: boolean;
+  /** Ranges that actors may not reach, besides the private, shared and link-local ones. */
+  denyCidrs: readonly string[];
+  /** How long SIGTERM may take to suspend and upload before everything is killed. */
+  graceMs: number;
+  logLevel: string;
+}
+
+const logLevels = ["error", "warn", "info", "debug"];
+
+const options = {
+  "node-name": { type: "string" },
+  namespace: { type: "string", default: "substrate-system" },
+  kubeconfig: { type: "string" },
+  "state-dir": { type: "string" },
+  "advertise-address": { type: "string" },
+  port: { type: "string", default: "7443" },
+  "metrics-listen": { type: "string", default: "127.0.0.1:9464" },
+  "tls-cert": { type: "string" },
+  "tls-key": { type: "string" },
+  "tls-ca": { type: "string" },
+  runsc: { type: "string", default: "runsc" },
+  crane: { type: "string", default: "crane" },
+  umoci: { type: "string", default: "umoci" },
+  store: { type: "string", multiple: true },
+  "cgroup-parent": { type: "string" },
+  "reserve-bytes": { type: "string", default: String(256 * 1024 * 1024) },
+  "allow-local-images": { type: "boolean", default: false },
+  "deny-cidr": { type: "string", multiple: true, default: [] as string[] },
+  "grace-ms": { type: "string", default: "30000" },
+  "log-level": { type: "string", default: "info" },
+} as const;
+
+/** A flag that is missing or wrong; the message names it and says what is expected. */
+export class ConfigError extends Error {
+  override readonly name = "ConfigError";
+}
+
+function fail(flag: string, expected: string, got?: string): never {
+  throw new ConfigError(`--${flag}: ${expected}${got === undefined ? ", and it is missing" : `, not "${got}"`}`);
+}
+
+function required(flag: string, value: string | undefined, expected: string): string {
+  return value === undefined || value === "" ? fail(flag, `expects ${expected}`) : value;
+}
+
+function absolute(flag: string, value: string | undefined): string {
+  const path = required(flag, value, "an absolute path");
+  return isAbsolute(path) ? path : fail(flag, "expects an absolute path", path);
+}
+
+function whole(flag: string, value: string, min: number, max: number): number {
+  const n = /^\d+$/.test(value) ? Number(value) : NaN;
+  return n >= min && n <= max ? n : fail(flag, `expects a whole number from ${min} to ${max}`, value);
+}
+
+function ipv4(flag: string, value: string | undefined): string {
+  const address = required(flag, value, "an IPv4 address");
+  return isIPv4(address) ? address : fail(flag, "expects an IPv4 address", address);
+}
+
+function listen(flag: string, value: string): { host: string; port: number } {
+  const match = /^(.+):(\d{1,5})$/.exec(value);
+  if (match?.[1] === undefined || match[2] === undefined) return fail(flag, "expects HOST:PORT", value);
+  return { host: match[1].replace(/^\[(.*)\]$/, "$1"), port: whole(flag, match[2], 0, 65_535) };
+}
+
+function cidr(flag: string, value: string): string {
+  const [address, prefix, rest] = value.split("/");
+  const ok = rest === undefined && isIPv4(address ?? "") && /^\d{1,2}$/.test(prefix ?? "") && Number(prefix) <= 32;
+  return ok ? value : fail(flag, "expects an IPv4 range such as 203.0.113.0/24", value);
+}
+
+function executable(flag: string, value: string, path: string | undefined): string {
+  if (isAbsolute(value)) return value;
+  const found = (path ?? "")
+    .split(delimiter)
+    .filter((dir) => isAbsolute(dir))
+    .map((dir) => join(dir, value))
+    .find((file) => isExecutable(file));
+  return found ?? fail(flag, "expects an absolute path or the name of a program on PATH", value);
+}
+
+function isExecutable(file: string): boolean {
+  try {
+    accessSync(file, constants.X_OK);
+    return true;
+  } catch (error) {
+    if (error instanceof Error && "code" in error) return false;
+    throw error;
+  }
+}
+
+function storesOf(values: readonly string[]): Map<string, URL> {
+  const stores = new Map<string, URL>();
+  for (const value of values) {
+    const [name, url] = [value.slice(0, value.indexOf("=")), value.slice(value.indexOf("=") + 1)];
+    if (!/^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/.test(name)) fail("store", "expects NAME=URL with a lower-case name", value);
+    if (!URL.canParse(url) || !url.startsWith("file:///")) fail("store", "expects NAME=file:///absolute/folder", value);
+    if (stores.has(name)) fail("store", "expects each name once", value);
+    stores.set(name, new URL(url));
+  }
+  return stores;
+}
+
+/**
+ * Reads the flags of `argv` (without node and script). The environment gives only PATH, on which tools are looked for.
+ * Throws ConfigError.
+ */
+export function parseConfig(argv: readonly string[], env: Record<string, string | undefined>): AteletConfig {
+  let flags;
+  try {
+    flags = parseArgs({ args: [...argv], options, allowPositionals: false }).values;
+  } catch (error) {
+    throw new ConfigError(error instanceof Error ? error.message : String(error), { cause: error });
+  }
+  const level = flags["log-level"];
+  return {
+    nodeName: required("node-name", flags["node-name"], "the name of this Node object"),
+    namespace: required("namespace", flags.namespace, "the system namespace"),
+    kubeconfigPath: absolute("kubeconfig", flags.kubeconfig),
+    stateDir: absolute("state-dir", flags["state-dir"]),
+    advertiseAddress: ipv4("advertise-address", flags["advertise-address"]),
+    port: whole("port", flags.port, 1, 65_535),
+    metricsListen: listen("metrics-listen", flags["metrics-listen"]),
+    tls: {
+      certPath: absolute("tls-cert", flags["tls-cert"]),
+      keyPath: absolute("tls-key", flags["tls-key"]),
+      caPath: absolute("tls-ca", flags["tls-ca"]),
+    },
+    tools: {
+      runsc: executable("runsc", flags.runsc, env.PATH),
+      crane: executable("crane", flags.crane, env.PATH),
+      umoci: executable("umoci", flags.umoci, env.PATH),
+    },
+    stores: storesOf(flags.store ?? fail("store", "expects at least one NAME=file:///absolute/folder")),
+    cgroupParent: flags["cgroup-parent"] === undefined ? undefined : absolute("cgroup-parent", flags["cgroup-parent"]),
+    reserveBytes: whole("reserve-bytes", flags["reserve-bytes"], 0, Number.MAX_SAFE_INTEGER),
+    allowLocalImages: flags["allow-local-images"],
+    denyCidrs: flags["deny-cidr"].map((value) => cidr("deny-cidr", value)),
+    graceMs: whole("grace-ms", flags["grace-ms"], 0, 3_600_000),
+    logLevel: logLevels.includes(level) ? level : fail("log-level", `expects one of ${logLevels.join(", ")}`, level),
+  };
+}

@@ -1,0 +1,38 @@
+import { z } from "zod";
+import { type Mapping } from "./ruleset.ts";
+
+/** What an earlier atelet left in the table. */
+export interface KernelState {
+  /** Link name → node address. */
+  sources: Map<string, string>;
+  mappings: Mapping[];
+  restingPorts: number[];
+}
+
+/** The shapes of `nft -j list`; an element with a timeout is wrapped in {elem}. */
+const listing = z.object({
+  nftables: z.array(z.object({ map: z.unknown().optional(), set: z.unknown().optional() })),
+});
+const named = z.object({ name: z.string(), elem: z.array(z.unknown()).default([]) });
+const source = z.tuple([z.string(), z.string()]);
+const mapping = z.tuple([z.number(), z.object({ concat: z.tuple([z.string(), z.number()]) })]);
+const resting = z.union([z.number(), z.object({ elem: z.object({ val: z.number() }) })]);
+
+/** @param list the answer of `nft -j list table ip ate`. Throws if it has another shape. */
+export function readKernelState(list: unknown): KernelState {
+  const sets = listing
+    .parse(list)
+    .nftables.map((entry) => entry.map ?? entry.set)
+    .filter((entry) => entry !== undefined)
+    .map((entry) => named.parse(entry));
+  const elementsOf = (name: string): unknown[] => sets.find((set) => set.name === name)?.elem ?? [];
+  return {
+    sources: new Map(elementsOf("src").map((element) => source.parse(element))),
+    mappings: elementsOf("dn")
+      .map((element) => mapping.parse(element))
+      .map(([outerPort, { concat }]) => ({ outerPort, nodeAddress: concat[0], containerPort: concat[1] })),
+    restingPorts: elementsOf("recent")
+      .map((element) => resting.parse(element))
+      .map((element) => (typeof element === "number" ? element : element.elem.val)),
+  };
+}

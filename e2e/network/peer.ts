@@ -1,0 +1,82 @@
+import { createSocket } from "node:dgram";
+import { once } from "node:events";
+import { connect, createServer, type Socket } from "node:net";
+import { serveRemote } from "./remote.ts";
+
+/** Somebody in some network namespace who listens, asks and keeps connections open. One line asked, one answered. */
+const kept = new Map<number, Socket>();
+
+function failure(error: unknown): string {
+  return error instanceof Error && "code" in error ? String(error.code) : String(error);
+}
+
+async function line(socket: Socket, text: string, timeoutMs: number): Promise<string> {
+  socket.write(`${text}\n`);
+  try {
+    const [bytes] = (await once(socket, "data", { signal: AbortSignal.timeout(timeoutMs) })) as [Buffer];
+    return bytes.toString().trim();
+  } catch (error) {
+    return error instanceof Error && error.name === "AbortError" ? "silence" : failure(error);
+  }
+}
+
+async function dial(host: string, port: number, timeoutMs: number): Promise<Socket | string> {
+  const socket = connect({ host, port });
+  try {
+    await once(socket, "connect", { signal: AbortSignal.timeout(timeoutMs) });
+  } catch (error) {
+    socket.destroy();
+    return error instanceof Error && error.name === "AbortError" ? "silence" : failure(error);
+  }
+  socket.on("error", () => socket.destroy());
+  return socket;
+}
+
+serveRemote({
+  /** Answers every line with name, the line and the peer's address. */
+  async listen(port: number, name: string) {
+    const server = createServer((socket) => {
+      socket.on("error", () => socket.destroy());
+      socket.on("data", (bytes) => socket.write(`${name} ${bytes.toString().trim()} ${socket.remoteAddress ?? "?"}\n`));
+    });
+    server.listen(port, "0.0.0.0");
+    await once(server, "listening");
+  },
+  async listenUdp(host: string, port: number, name: string) {
+    const socket = createSocket("udp4");
+    socket.on("message", (_, from) => {
+      socket.send(name, from.port, from.address);
+    });
+    socket.bind(port, host);
+    await once(socket, "listening");
+  },
+  /** The answer, or an error code, or "silence". */
+  async ask(host: string, port: number, text: string, timeoutMs: number) {
+    const socket = await dial(host, port, timeoutMs);
+    if (typeof socket === "string") return socket;
+    const answer = await line(socket, text, timeoutMs);
+    socket.destroy();
+    return answer;
+  },
+  async askUdp(host: string, port: number, timeoutMs: number) {
+    const socket = createSocket("udp4");
+    socket.send("?", port, host);
+    try {
+      const [bytes] = (await once(socket, "message", { signal: AbortSignal.timeout(timeoutMs) })) as [Buffer];
+      return bytes.toString();
+    } catch (error) {
+      return error instanceof Error && error.name === "AbortError" ? "silence" : failure(error);
+    } finally {
+      socket.close();
+    }
+  },
+  async keep(id: number, host: string, port: number) {
+    const socket = await dial(host, port, 5000);
+    if (typeof socket === "string") throw new Error(`${host}:${port}: ${socket}`);
+    kept.set(id, socket);
+  },
+  askKept(id: number, text: string, timeoutMs: number) {
+    const socket = kept.get(id);
+    return socket === undefined || socket.destroyed ? "closed" : line(socket, text, timeoutMs);
+  },
+});
