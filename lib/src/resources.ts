@@ -4,16 +4,16 @@ const binary = { Ki: 2n ** 10n, Mi: 2n ** 20n, Gi: 2n ** 30n, Ti: 2n ** 40n, Pi:
 /** Decimal suffixes as powers of ten. */
 const decimal = { n: -9, u: -6, m: -3, "": 0, k: 3, M: 6, G: 9, T: 12, P: 15, E: 18 };
 
-const quantityPattern = /^(\d+)(?:\.(\d*))?(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][+-]?\d{1,2})?$/;
+const quantityPattern = /^\+?(\d*)(?:\.(\d*))?(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][+-]?\d{1,2})?$/;
 
 /**
- * A quantity (`256Mi`, `1`, `500m`, `1.5Gi`, `1e3`) times 10^scale, rounded up as Kubernetes does. Exact: floats
+ * A quantity that is not negative (`256Mi`, `1`, `500m`, `1.5Gi`, `1e3`) times 10^scale, rounded up as Kubernetes does. Exact: floats
  * would turn 0.057 into 58m.
  */
-function parseQuantity(text: string, scale: number, what: string): number {
-  const match = quantityPattern.exec(text);
-  if (match === null) throw new Error(`"${text}" is not a ${what}`);
-  const [, whole = "", fraction = "", suffix = ""] = match;
+function parseQuantity(quantity: string | number, scale: number, what: string): number {
+  const text = String(quantity);
+  const [, whole = "", fraction = "", suffix = ""] = quantityPattern.exec(text) ?? [];
+  if (whole + fraction === "") throw new Error(`"${text}" is not a ${what}`);
   let value = BigInt(whole + fraction);
   let exponent = scale - fraction.length;
   if (suffix in binary) value *= binary[suffix as keyof typeof binary];
@@ -29,13 +29,13 @@ function divideUp(value: bigint, by: bigint): bigint {
 }
 
 /** Bytes of a memory quantity such as `256Mi`; throws with an example when it is none. */
-export function parseMemoryBytes(text: string): number {
-  return parseQuantity(text, 0, 'memory quantity; write for instance "256Mi" or "1Gi"');
+export function parseMemoryBytes(quantity: string | number): number {
+  return parseQuantity(quantity, 0, 'memory quantity; write for instance "256Mi" or "1Gi"');
 }
 
 /** Thousandths of a core of a CPU quantity such as `500m` or `1.5`. */
-export function parseCpuMillis(text: string): number {
-  return parseQuantity(text, 3, 'CPU quantity; write for instance "500m" or "2"');
+export function parseCpuMillis(quantity: string | number): number {
+  return parseQuantity(quantity, 3, 'CPU quantity; write for instance "500m" or "2"');
 }
 
 const unitMs = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };

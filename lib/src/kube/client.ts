@@ -45,6 +45,8 @@ export interface WatchOptions {
   /** Begin after this version (of a list or an earlier event). */
   resourceVersion: string;
   signal?: AbortSignal;
+  /** Called when the server has accepted the watch. */
+  onOpen?: () => void;
 }
 
 export interface RawOptions {
@@ -230,6 +232,7 @@ export class KubeClient {
     const { status, headers, body } = await this.raw("GET", path, options.signal ? { signal: options.signal } : {});
     try {
       if (status >= 400) throw statusError("GET", path, status, headers, await text(body));
+      options.onOpen?.();
       for await (const line of jsonLines(body)) {
         const event = line as { type: string; object: T & { code?: number; reason?: string; message?: string } };
         switch (event.type) {

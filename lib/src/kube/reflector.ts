@@ -122,8 +122,11 @@ export class Reflector<T extends KubeObject> {
 
   async #follow(signal: AbortSignal, onEvent: () => void): Promise<void> {
     const resourceVersion = this.#resourceVersion ?? "";
-    this.#connected = true;
-    for await (const event of this.#client.watch(this.#type, { ...this.#scope(), resourceVersion, signal })) {
+    const onOpen = (): void => {
+      this.#connected = true;
+      this.#contact();
+    };
+    for await (const event of this.#client.watch(this.#type, { ...this.#scope(), resourceVersion, signal, onOpen })) {
       onEvent();
       this.#contact();
       if (event.type === "BOOKMARK") {
