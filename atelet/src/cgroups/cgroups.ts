@@ -11,12 +11,20 @@ export interface CgroupMemory {
 
 /** Control groups of the pod and its actors, on v1 or v2 behind one interface. */
 export interface Cgroups {
-  /** Makes <pod>/actors/<id> in every controller; limits are set by the runtime from SandboxSpec. Returns cgroupPath. */
+  /**
+   * Makes room for <pod>/actors/<id> and returns it as cgroupPath: its parent exists afterwards, itself it does not (an
+   * empty leftover is removed), because runtimes set the limits of SandboxSpec only on groups that they make themselves.
+   */
   create(id: string): Promise<string>;
   path(id: string): string;
   /** Moves every process of the actor into <pod>/snapshots, so that the image's page cache is not the actor's (R17). */
   moveToSnapshots(id: string): Promise<void>;
   moveBack(id: string): Promise<void>;
+  /**
+   * Sets the actor's CPU quota. A restored sandbox starts without one, so that loading is not throttled; call this once
+   * it answers, and again at adoption. Idempotent.
+   */
+  limitCpu(id: string, cpuMillis: number): Promise<void>;
   actor(id: string): Promise<CgroupMemory>;
   /** The pod: its own limit (what the kernel enforces, or the node's memory if there is none) and use. */
   pod(): Promise<CgroupMemory>;
@@ -24,4 +32,6 @@ export interface Cgroups {
   remove(id: string): Promise<void>;
   /** Ids that have a group. */
   list(): Promise<string[]>;
+  /** Last shutdown: removes everything below the pod's group that was made here. No actor may be left. */
+  destroy(): Promise<void>;
 }

@@ -1,0 +1,213 @@
+import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { SubstrateError } from "@substrate/lib/errors.ts";
+
+import { type CgroupMemory, type Cgroups } from "./cgroups.ts";
+
+/** Controllers that limit an actor; the snapshots' group exists in these. */
+const moved = ["memory", "cpu"] as const;
+
+/** Period of the CPU quota in microseconds: the kernel's default. */
+const cpuPeriodUs = 100_000;
+
+const moveTimeoutMs = 5_000;
+const removeTimeoutMs = 10_000;
+
+function codeOf(error: unknown): unknown {
+  return error instanceof Error && "code" in error ? error.code : undefined;
+}
+
+async function read(path: string): Promise<string | undefined> {
+  try {
+    return await readFile(path, "utf8");
+  } catch (error) {
+    // ENODEV: the group is being removed
+    if (codeOf(error) === "ENOENT" || codeOf(error) === "ENODEV") return undefined;
+    throw error;
+  }
+}
+
+async function processes(group: string): Promise<number[]> {
+  const text = await read(join(group, "cgroup.procs"));
+  return (text ?? "").split("\n").filter(Boolean).map(Number);
+}
+
+/** cgroup v1, one hierarchy per controller: <mount of controller>/<parent>/{actors/<id>,snapshots}. */
+export class CgroupsV1 implements Cgroups {
+  readonly #mounts: ReadonlyMap<string, string>;
+  readonly #parent: string;
+
+  /**
+   * @param mounts controller → folder where its hierarchy is mounted; memory, cpu and pids among them.
+   * @param parent the pod's group, relative to each mount, e.g. "/substrate-1"; "/" in a pod that sees its own as root.
+   */
+  constructor(mounts: ReadonlyMap<string, string>, parent: string) {
+    this.#mounts = mounts;
+    this.#parent = parent === "/" ? "" : parent;
+  }
+
+  path(id: string): string {
+    return `${this.#parent}/actors/${id}`;
+  }
+
+  async create(id: string): Promise<string> {
+    await mkdir(this.#folder("memory", `${this.#parent}/actors`), { recursive: true });
+    // runsc sets limits only on folders that it makes itself: one that is left over would stay without
+    await this.#removeLeaf(id, "was left by an earlier sandbox");
+    return this.path(id);
+  }
+
+  async moveToSnapshots(id: string): Promise<void> {
+    const snapshots = `${this.#parent}/snapshots`;
+    for (const controller of moved) await mkdir(this.#folder(controller, snapshots), { recursive: true });
+    await Promise.all(moved.map((controller) => this.#move(controller, this.path(id), snapshots)));
+  }
+
+  async moveBack(id: string): Promise<void> {
+    // which of the snapshots' processes are this actor's is told by a controller in which nothing is ever moved
+    const own = await processes(this.#folder("pids", this.path(id)));
+    await Promise.all(
+      moved.map(async (controller) => {
+        for (const pid of own) await this.#enter(controller, this.path(id), pid);
+      }),
+    );
+  }
+
+  async limitCpu(id: string, cpuMillis: number): Promise<void> {
+    const folder = this.#folder("cpu", this.path(id));
+    await writeFile(join(folder, "cpu.cfs_period_us"), String(cpuPeriodUs));
+    const quotaUs = Math.max(1000, Math.floor((cpuMillis * cpuPeriodUs) / 1000));
+    await writeFile(join(folder, "cpu.cfs_quota_us"), String(quotaUs));
+  }
+
+  actor(id: string): Promise<CgroupMemory> {
+    return this.#memory(this.path(id));
+  }
+
+  pod(): Promise<CgroupMemory> {
+    return this.#memory(this.#parent);
+  }
+
+  async remove(id: string): Promise<void> {
+    await this.#removeLeaf(id, "is to be removed");
+  }
+
+  async list(): Promise<string[]> {
+    try {
+      const entries = await readdir(this.#folder("memory", `${this.#parent}/actors`), { withFileTypes: true });
+      return entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name);
+    } catch (error) {
+      if (codeOf(error) === "ENOENT") return [];
+      throw error;
+    }
+  }
+
+  async destroy(): Promise<void> {
+    for (const id of await this.list()) await this.remove(id);
+    for (const name of ["actors", "snapshots"]) {
+      await Promise.all(
+        [...this.#mounts.keys()].map((controller) =>
+          this.#rmdir(this.#folder(controller, `${this.#parent}/${name}`), Date.now() + removeTimeoutMs),
+        ),
+      );
+    }
+  }
+
+  #folder(controller: string, group: string): string {
+    const mount = this.#mounts.get(controller);
+    if (mount === undefined) throw new SubstrateError("INTERNAL", `cgroup controller ${controller} is not mounted`);
+    return join(mount, group);
+  }
+
+  /** Moves until nothing is left: a process may fork between the read of the list and its own move. */
+  async #move(controller: string, from: string, to: string): Promise<void> {
+    const deadline = Date.now() + moveTimeoutMs;
+    for (;;) {
+      const pids = await processes(this.#folder(controller, from));
+      if (pids.length === 0) return;
+      if (Date.now() > deadline) {
+        throw new SubstrateError("INTERNAL", `cgroup ${from} (${controller}) still has processes after moving them`);
+      }
+      for (const pid of pids) await this.#enter(controller, to, pid);
+    }
+  }
+
+  /** A process that ended meanwhile is no error. */
+  async #enter(controller: string, group: string, pid: number): Promise<void> {
+    try {
+      await writeFile(join(this.#folder(controller, group), "cgroup.procs"), String(pid));
+    } catch (error) {
+      if (codeOf(error) === "ESRCH") return;
+      const why = error instanceof Error ? error.message : String(error);
+      throw new SubstrateError("INTERNAL", `cannot move process ${pid} into cgroup ${group} (${controller}): ${why}`, {
+        cause: error,
+      });
+    }
+  }
+
+  async #removeLeaf(id: string, why: string): Promise<void> {
+    const deadline = Date.now() + removeTimeoutMs;
+    await Promise.all(
+      [...this.#mounts.keys()].map(async (controller) => {
+        const folder = this.#folder(controller, this.path(id));
+        if (await this.#rmdir(folder, deadline)) return;
+        const pids = await processes(folder);
+        throw new SubstrateError(
+          "INTERNAL",
+          `cgroup ${folder} ${why} but still has processes (${pids.join(", ")}): delete sandbox ${id} first`,
+        );
+      }),
+    );
+  }
+
+  /** @returns false if it was still busy at the deadline. */
+  async #rmdir(folder: string, deadline: number): Promise<boolean> {
+    for (let delayMs = 2; ; delayMs = Math.min(delayMs * 2, 100)) {
+      try {
+        await rmdir(folder);
+        return true;
+      } catch (error) {
+        if (codeOf(error) === "ENOENT") return true;
+        if (codeOf(error) !== "EBUSY") throw error;
+      }
+      if (Date.now() > deadline) return false;
+      await sleep(delayMs);
+    }
+  }
+
+  async #memory(group: string): Promise<CgroupMemory> {
+    const folder = this.#folder("memory", group);
+    const [usage, statText] = await Promise.all([
+      readFile(join(folder, "memory.usage_in_bytes"), "utf8"),
+      readFile(join(folder, "memory.stat"), "utf8"),
+    ]);
+    const stat = new Map(
+      statText.split("\n").map((line) => {
+        const [key, value] = line.split(" ");
+        return [key ?? "", Number(value)];
+      }),
+    );
+    // total_*: children that are gone stay in their parents' totals only (R29)
+    const total = (key: string) => stat.get(`total_${key}`) ?? 0;
+    const dirtyBytes = total("dirty");
+    const writebackBytes = total("writeback");
+    const shmemBytes = total("shmem");
+    const limit = stat.get("hierarchical_memory_limit") ?? Number.POSITIVE_INFINITY;
+    return {
+      usageBytes: Number(usage),
+      limitBytes: Math.min(limit, await this.#nodeMemory()),
+      shmemBytes,
+      cleanCacheBytes: Math.max(0, total("cache") - shmemBytes - dirtyBytes - writebackBytes),
+      dirtyBytes,
+      writebackBytes,
+    };
+  }
+
+  async #nodeMemory(): Promise<number> {
+    const match = /^MemTotal:\s+(\d+) kB/m.exec(await readFile("/proc/meminfo", "utf8"));
+    if (match === null) throw new SubstrateError("INTERNAL", "/proc/meminfo has no MemTotal: is /proc mounted?");
+    return Number(match[1]) * 1024;
+  }
+}

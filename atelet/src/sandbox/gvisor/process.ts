@@ -1,0 +1,102 @@
+import { readFile, readdir } from "node:fs/promises";
+import { setTimeout as sleep } from "node:timers/promises";
+
+/** A process that can't be mistaken for a later one with the same pid. */
+export interface ProcessIdentity {
+  pid: number;
+  /** Clock ticks since boot (field 22 of /proc/PID/stat). */
+  startTicks: number;
+}
+
+function isGone(error: unknown): boolean {
+  return error instanceof Error && "code" in error && (error.code === "ENOENT" || error.code === "ESRCH");
+}
+
+async function procFile(pid: number, name: string): Promise<string | undefined> {
+  try {
+    return await readFile(`/proc/${pid}/${name}`, "utf8");
+  } catch (error) {
+    if (isGone(error)) return undefined;
+    throw error;
+  }
+}
+
+/** The process with this pid now; undefined if there is none or only a zombie is left of it. */
+export async function identify(pid: number): Promise<ProcessIdentity | undefined> {
+  const stat = await procFile(pid, "stat");
+  if (stat === undefined) return undefined;
+  // the command's name, in parentheses, may hold spaces and parentheses itself
+  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+  const state = fields[0];
+  if (state === "Z" || state === "X") return undefined;
+  return { pid, startTicks: Number(fields[19]) };
+}
+
+export async function isAlive(identity: ProcessIdentity): Promise<boolean> {
+  return (await identify(identity.pid))?.startTicks === identity.startTicks;
+}
+
+/** Whether the process is runsc's for this sandbox: its command line ends with the sandbox's id. */
+export async function belongsTo(pid: number, id: string): Promise<boolean> {
+  const commandLine = await procFile(pid, "cmdline");
+  return commandLine !== undefined && commandLine.startsWith("runsc-") && commandLine.endsWith(`\0${id}\0`);
+}
+
+export interface RunscProcess {
+  process: ProcessIdentity;
+  /** Sandbox or gofer; else a command that some atelet started. */
+  permanent: boolean;
+  /** The sandbox's id, the last argument of each of them. */
+  id: string;
+}
+
+/** Every process of runsc with this --root. */
+export async function findRunsc(root: string): Promise<RunscProcess[]> {
+  const found: RunscProcess[] = [];
+  for (const entry of await readdir("/proc")) {
+    const pid = Number(entry);
+    if (!Number.isInteger(pid)) continue;
+    const argv = (await procFile(pid, "cmdline"))?.split("\0") ?? [];
+    if (!argv.includes(`--root=${root}`)) continue;
+    const identity = await identify(pid);
+    if (identity === undefined) continue;
+    found.push({ process: identity, permanent: argv[0]?.startsWith("runsc-") ?? false, id: argv.at(-2) ?? "" });
+  }
+  return found;
+}
+
+/** Sandbox and gofer of an id, found without any record: for what is left when runsc's own state is gone. */
+export async function findProcesses(id: string): Promise<ProcessIdentity[]> {
+  const found: ProcessIdentity[] = [];
+  for (const entry of await readdir("/proc")) {
+    const pid = Number(entry);
+    if (!Number.isInteger(pid) || !(await belongsTo(pid, id))) continue;
+    const identity = await identify(pid);
+    if (identity !== undefined) found.push(identity);
+  }
+  return found;
+}
+
+export async function kill(identity: ProcessIdentity): Promise<void> {
+  if (!(await isAlive(identity))) return;
+  try {
+    process.kill(identity.pid, "SIGKILL");
+  } catch (error) {
+    if (!isGone(error)) throw error;
+  }
+}
+
+/** Waits until all are gone (zombies count as gone). @returns those that are left after `timeoutMs`. */
+export async function waitGone(
+  processes: readonly ProcessIdentity[],
+  timeoutMs: number,
+): Promise<readonly ProcessIdentity[]> {
+  const deadline = Date.now() + timeoutMs;
+  let left = processes;
+  for (let delayMs = 1; ; delayMs = Math.min(delayMs * 2, 50)) {
+    const alive = await Promise.all(left.map(isAlive));
+    left = left.filter((_, index) => alive[index]);
+    if (left.length === 0 || Date.now() >= deadline) return left;
+    await sleep(delayMs);
+  }
+}

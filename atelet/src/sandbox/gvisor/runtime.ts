@@ -1,0 +1,312 @@
+import { createHash } from "node:crypto";
+import { createReadStream } from "node:fs";
+import { mkdir, open, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { pipeline } from "node:stream/promises";
+
+import { SubstrateError, type ErrorCode } from "@substrate/lib/errors.ts";
+import { type Logger } from "@substrate/lib/log.ts";
+
+import {
+  type RestoreOptions,
+  type SandboxCapabilities,
+  type SandboxRuntime,
+  type SandboxSpec,
+  type SandboxStatus,
+} from "../sandbox.ts";
+import { writeBundle } from "./bundle.ts";
+import { type RunscOptions, runsc, type SandboxStdio } from "./command.ts";
+import { imageSize, removeImage } from "./image.ts";
+import { findProcesses, findRunsc, isAlive, kill, waitGone } from "./process.ts";
+import { SandboxStates } from "./state.ts";
+import { unmountAll } from "./unmount.ts";
+
+export interface GvisorRuntimeOptions {
+  runscPath: string;
+  /** Absolute; holds runsc's state. At most 60 characters: a socket's path in it may have 107. */
+  rootDir: string;
+  log: Logger;
+}
+
+const maxRootDirLength = 60;
+
+/** Milliseconds that a command may take; those that move memory get the time of a slow disk. */
+const timeouts = {
+  version: 5_000,
+  start: 30_000,
+  pause: 10_000,
+  checkpoint: 120_000,
+  restore: 60_000,
+  /** 1 GiB at 10 MB/s. */
+  load: 120_000,
+  delete: 20_000,
+  /** For the processes of a killed sandbox to be gone. */
+  gone: 10_000,
+} as const;
+
+/** gVisor's runsc (systrap) as a sandbox class. One object per atelet; it adopts what an earlier one left. */
+export class GvisorRuntime implements SandboxRuntime {
+  readonly #runscPath: string;
+  readonly #root: string;
+  readonly #base: string;
+  readonly #records: string;
+  readonly #logs: string;
+  readonly #log: Logger;
+  readonly #states: SandboxStates;
+  #capabilities: Promise<SandboxCapabilities> | undefined;
+
+  constructor(options: GvisorRuntimeOptions) {
+    const { rootDir } = options;
+    if (!rootDir.startsWith("/") || rootDir.length > maxRootDirLength) {
+      throw new SubstrateError(
+        "INVALID",
+        `the sandboxes' folder ${rootDir} must be absolute and have at most ${maxRootDirLength} characters: choose a shorter one`,
+      );
+    }
+    this.#runscPath = options.runscPath;
+    this.#base = rootDir;
+    this.#root = join(rootDir, "s");
+    this.#records = join(rootDir, "r");
+    this.#logs = join(rootDir, "l");
+    this.#log = options.log;
+    this.#states = new SandboxStates(this.#root, this.#records);
+  }
+
+  /**
+   * Call once before anything else: makes the folders, lets commands of an earlier atelet come to their end and kills
+   * processes that belong to no sandbox. Afterwards `list` is the truth.
+   */
+  async start(): Promise<void> {
+    for (const dir of [this.#root, this.#records, this.#logs]) await mkdir(dir, { recursive: true, mode: 0o700 });
+    const commands = (await findRunsc(this.#root)).filter(({ permanent }) => !permanent);
+    const stuck = await waitGone(
+      commands.map((command) => command.process),
+      timeouts.start,
+    );
+    await Promise.all(stuck.map(kill));
+    const ids = new Set(await this.#states.ids());
+    const strays = (await findRunsc(this.#root)).filter(({ id }) => !ids.has(id));
+    if (strays.length > 0) this.#log.warn("killing processes of half-made sandboxes", { strays });
+    await Promise.all(strays.map((stray) => kill(stray.process)));
+    await waitGone(
+      strays.map((stray) => stray.process),
+      timeouts.gone,
+    );
+  }
+
+  /** Last shutdown: removes the folders and the mount that runsc keeps in them. No sandbox may be left. */
+  async destroy(): Promise<void> {
+    await unmountAll(join(this.#root, "null-netns"));
+    for (const dir of [this.#root, this.#records, this.#logs]) await rm(dir, { recursive: true, force: true });
+  }
+
+  capabilities(): Promise<SandboxCapabilities> {
+    this.#capabilities ??= this.#readVersion();
+    return this.#capabilities;
+  }
+
+  async #readVersion(): Promise<SandboxCapabilities> {
+    const text = await runsc(this.#runscPath, "/dev/null", [], ["--version"], { timeoutMs: timeouts.version });
+    let version = /^runsc version (\S+)/.exec(text)?.[1] ?? "";
+    if (version === "" || version === "VERSION_MISSING") {
+      // an unstamped build can't tell itself from another: take its content
+      const hash = createHash("sha256");
+      await pipeline(createReadStream(this.#runscPath), hash);
+      version = `sha256:${hash.digest("hex").slice(0, 16)}`;
+    }
+    return { backgroundRestore: true, runtime: `runsc/${version}` };
+  }
+
+  async run(spec: SandboxSpec): Promise<void> {
+    await this.#assertNew(spec.id);
+    try {
+      await writeBundle(spec, { cpuQuota: true });
+      await this.#startWith(spec, ["run", "--detach", `--bundle=${spec.bundleDir}`, spec.id], {
+        timeoutMs: timeouts.start,
+      });
+    } catch (error) {
+      await this.#cleanUp(spec.id);
+      throw this.#failure("PROGRAM_EXITED", `sandbox ${spec.id}: ${spec.args.join(" ")} did not start`, error);
+    }
+  }
+
+  async pause(id: string): Promise<void> {
+    await this.#command(id, ["pause", id], timeouts.pause);
+  }
+
+  async resume(id: string): Promise<void> {
+    await this.#command(id, ["resume", id], timeouts.pause);
+  }
+
+  async checkpoint(id: string, imageDir: string, options: { direct: boolean }): Promise<number> {
+    assertId(id);
+    try {
+      await this.#runsc(
+        id,
+        ["checkpoint", "--leave-running", ...(options.direct ? ["--direct"] : []), `--image-path=${imageDir}`, id],
+        { timeoutMs: timeouts.checkpoint },
+      );
+      return await imageSize(imageDir);
+    } catch (error) {
+      await removeImage(imageDir);
+      const what = (await this.alive(id))
+        ? `sandbox ${id}: no image written to ${imageDir}, the sandbox is still there`
+        : `sandbox ${id} died during the checkpoint (out of memory, if its limit was tight)`;
+      throw this.#failure("CHECKPOINT_FAILED", what, error);
+    }
+  }
+
+  async restore(spec: SandboxSpec, options: RestoreOptions): Promise<void> {
+    await this.#assertNew(spec.id);
+    const { imageDir } = options;
+    try {
+      await imageSize(imageDir);
+      await writeBundle(spec, { cpuQuota: false });
+      await this.#startWith(
+        spec,
+        [
+          "restore",
+          "--detach",
+          "--background",
+          ...(options.direct ? ["--direct"] : []),
+          `--bundle=${spec.bundleDir}`,
+          `--image-path=${imageDir}`,
+          spec.id,
+        ],
+        {
+          timeoutMs: timeouts.restore,
+          flags: [`--allow-live-tcp-migration=${String(options.keepConnections)}`],
+        },
+      );
+    } catch (error) {
+      await this.#cleanUp(spec.id);
+      throw this.#failure("RESTORE_FAILED", `sandbox ${spec.id}: cannot restore the image in ${imageDir}`, error);
+    }
+  }
+
+  async waitRestored(id: string): Promise<void> {
+    assertId(id);
+    try {
+      await this.#runsc(id, ["wait", "--restore", id], { timeoutMs: timeouts.load });
+    } catch (error) {
+      throw this.#failure("RESTORE_FAILED", `sandbox ${id}: its memory was not loaded completely`, error);
+    }
+  }
+
+  async delete(id: string): Promise<void> {
+    assertId(id);
+    const recorded = Object.values(await this.#states.processes(id));
+    // killed here, so that the end of a large sandbox overlaps with runsc's start, and whatever state runsc is in
+    await Promise.all(recorded.map(kill));
+    let refused: unknown;
+    try {
+      await this.#runsc(id, ["delete", "--force", id], { timeoutMs: timeouts.delete });
+    } catch (error) {
+      refused = error;
+    }
+    let left = await waitGone(recorded, timeouts.gone);
+    if (refused !== undefined) {
+      this.#log.warn("runsc could not delete a sandbox; removing what is left of it", { sandbox: id, error: refused });
+      const found = await findProcesses(id);
+      await Promise.all(found.map(kill));
+      left = [...left, ...(await waitGone(found, timeouts.gone))];
+    }
+    if (left.length > 0) {
+      const pids = left.map(({ pid }) => pid).join(", ");
+      throw new SubstrateError("INTERNAL", `sandbox ${id}: processes ${pids} survive SIGKILL; delete it again later`, {
+        cause: refused,
+      });
+    }
+    await this.#states.forget(id);
+    await rm(this.#logPath(id), { force: true });
+  }
+
+  async list(): Promise<SandboxStatus[]> {
+    const ids = await this.#states.ids();
+    const found = await Promise.all(ids.map((id) => this.#status(id)));
+    return found.filter((status) => status !== undefined);
+  }
+
+  async #status(id: string): Promise<SandboxStatus | undefined> {
+    const state = await this.#states.read(id);
+    if (state === undefined) return undefined;
+    const status = (await this.alive(id)) ? state.status : "stopped";
+    return { id, status, pid: state.sandbox?.pid ?? 0 };
+  }
+
+  async alive(id: string): Promise<boolean> {
+    assertId(id);
+    const { sandbox } = await this.#states.processes(id);
+    return sandbox !== undefined && (await isAlive(sandbox));
+  }
+
+  /** Host process of the sandbox and of its file server, for accounting; 0 if there is none. */
+  async pids(id: string): Promise<{ sandbox: number; gofer: number }> {
+    assertId(id);
+    const { sandbox, gofer } = await this.#states.processes(id);
+    return { sandbox: sandbox?.pid ?? 0, gofer: gofer?.pid ?? 0 };
+  }
+
+  async #assertNew(id: string): Promise<void> {
+    assertId(id);
+    if ((await this.#states.read(id)) !== undefined) {
+      throw new SubstrateError("INTERNAL", `sandbox ${id} exists already: delete it before it is started again`);
+    }
+    await rm(this.#logPath(id), { force: true });
+  }
+
+  /** Opens the program's output files and starts a sandbox that owns them. */
+  async #startWith(spec: SandboxSpec, subcommand: readonly string[], options: RunscOptions): Promise<void> {
+    const stdout = await open(spec.stdoutPath, "a", 0o600);
+    try {
+      const stderr = await open(spec.stderrPath, "a", 0o600);
+      try {
+        const stdio: SandboxStdio = { stdoutFd: stdout.fd, stderrFd: stderr.fd };
+        await this.#runsc(spec.id, subcommand, { ...options, stdio });
+      } finally {
+        await stderr.close();
+      }
+    } finally {
+      await stdout.close();
+    }
+    await this.#states.record(spec.id);
+  }
+
+  async #command(id: string, subcommand: readonly string[], timeoutMs: number): Promise<void> {
+    assertId(id);
+    try {
+      await this.#runsc(id, subcommand, { timeoutMs });
+    } catch (error) {
+      const fate = (await this.alive(id)) ? "" : " (its process is gone)";
+      throw this.#failure("INTERNAL", `sandbox ${id}${fate}`, error);
+    }
+  }
+
+  #runsc(id: string, subcommand: readonly string[], options: RunscOptions): Promise<string> {
+    const flags = [`--root=${this.#root}`, "--overlay2=root:memory", "--platform=systrap", "--network=sandbox"];
+    return runsc(this.#runscPath, this.#logPath(id), flags, subcommand, options);
+  }
+
+  #logPath(id: string): string {
+    return join(this.#logs, `${id}.log`);
+  }
+
+  /** After a failed start; a second failure is logged, the first one is what the caller must see. */
+  async #cleanUp(id: string): Promise<void> {
+    try {
+      await this.delete(id);
+    } catch (error) {
+      this.#log.error("cannot remove a sandbox that failed to start", { sandbox: id, error });
+    }
+  }
+
+  #failure(code: ErrorCode, what: string, error: unknown): SubstrateError {
+    const why = error instanceof Error ? error.message : String(error);
+    return new SubstrateError(code, `${what}: ${why}`, { cause: error });
+  }
+}
+
+/** runsc takes ids by prefix: only ids of one fixed length can't name each other. */
+function assertId(id: string): void {
+  if (!/^[0-9a-f]{32}$/.test(id)) throw new SubstrateError("INVALID", `sandbox id "${id}" is not 32 hex digits`);
+}

@@ -1,0 +1,93 @@
+import { readFile, readdir, rename, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+
+import { type SandboxStatus } from "../sandbox.ts";
+import { type ProcessIdentity, belongsTo, identify } from "./process.ts";
+
+/** Processes of one sandbox; absent once they ended before they were recorded. */
+export interface SandboxProcesses {
+  sandbox?: ProcessIdentity;
+  gofer?: ProcessIdentity;
+}
+
+interface RunscState {
+  status: SandboxStatus["status"];
+  goferPid: number;
+  sandbox: { pid: number } | null;
+}
+
+async function readJson(path: string): Promise<unknown> {
+  try {
+    return JSON.parse(await readFile(path, "utf8"));
+  } catch (error) {
+    if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
+    throw new Error(`cannot read ${path}: ${String(error)}`, { cause: error });
+  }
+}
+
+async function identityOf(pid: number | undefined, id: string): Promise<ProcessIdentity | undefined> {
+  if (pid === undefined || pid === 0 || !(await belongsTo(pid, id))) return undefined;
+  return identify(pid);
+}
+
+/**
+ * runsc's state files, read directly: `runsc state` and `runsc list` cost a process each and ask the sandbox, which
+ * hangs with it. Beside them a record of our own, which adds the start times.
+ */
+export class SandboxStates {
+  readonly #root: string;
+  readonly #records: string;
+  readonly #known = new Map<string, SandboxProcesses>();
+
+  constructor(root: string, records: string) {
+    this.#root = root;
+    this.#records = records;
+  }
+
+  #file(id: string, extension: "state" | "lock"): string {
+    return join(this.#root, `${id}_sandbox:${id}.${extension}`);
+  }
+
+  #record(id: string): string {
+    return join(this.#records, `${id}.json`);
+  }
+
+  async read(id: string): Promise<RunscState | undefined> {
+    return (await readJson(this.#file(id, "state"))) as RunscState | undefined;
+  }
+
+  async ids(): Promise<string[]> {
+    const names = await readdir(this.#root);
+    return names.flatMap((name) => /^([0-9a-f]{32})_sandbox:\1\.state$/.exec(name)?.[1] ?? []);
+  }
+
+  /** Finds the processes of a sandbox that has just been started and records them. */
+  async record(id: string): Promise<SandboxProcesses> {
+    const state = await this.read(id);
+    const sandbox = await identityOf(state?.sandbox?.pid, id);
+    const gofer = await identityOf(state?.goferPid, id);
+    const processes = { ...(sandbox ? { sandbox } : {}), ...(gofer ? { gofer } : {}) };
+    const path = this.#record(id);
+    await writeFile(`${path}.new`, JSON.stringify(processes));
+    await rename(`${path}.new`, path);
+    this.#known.set(id, processes);
+    return processes;
+  }
+
+  /** From memory, else from the record, else (we ended before we wrote it) from runsc's state. */
+  async processes(id: string): Promise<SandboxProcesses> {
+    const known = this.#known.get(id);
+    if (known !== undefined) return known;
+    const recorded = (await readJson(this.#record(id))) as SandboxProcesses | undefined;
+    if (recorded === undefined) return (await this.read(id)) === undefined ? {} : this.record(id);
+    this.#known.set(id, recorded);
+    return recorded;
+  }
+
+  /** Removes runsc's files and ours. */
+  async forget(id: string): Promise<void> {
+    this.#known.delete(id);
+    const files = [this.#file(id, "state"), this.#file(id, "lock"), join(this.#root, `runsc-${id}.sock`)];
+    await Promise.all([...files, this.#record(id)].map((path) => rm(path, { force: true })));
+  }
+}
