@@ -27,3 +27,24 @@ export function toolSettings(environment: NodeJS.ProcessEnv = process.env): Tool
     environment,
   };
 }
+
+/** Where the state of `npm start` is unless --state says otherwise. */
+export function defaultStateFolder(environment: NodeJS.ProcessEnv = process.env): string {
+  const base = environment.XDG_STATE_HOME ?? join(homedir(), ".local/state");
+  return environment.SUBSTRATE_STATE ?? join(base, "substrate");
+}
+
+/** What belongs to the process that starts the cluster (npm, a test runner) and not to the cluster's own. */
+const foreignVariable = /^(npm_|VITEST|NODE_OPTIONS$|NODE_ENV$|TEST$|KUBECONFIG$)/;
+
+/** The environment of the cluster's processes: this one's, with administrators' programs on PATH. */
+export function partEnvironment(settings: ToolSettings): NodeJS.ProcessEnv {
+  const own = Object.entries(settings.environment).filter(([name]) => !foreignVariable.test(name));
+  const searchPath = [...new Set([...settings.searchPath, "/usr/sbin", "/usr/bin", "/sbin", "/bin"])];
+  return {
+    ...Object.fromEntries(own),
+    PATH: searchPath.join(":"),
+    // TypeScript that was stripped and compiled once is not compiled again at each start
+    NODE_COMPILE_CACHE: join(settings.cacheDir, "../node-compile-cache"),
+  };
+}

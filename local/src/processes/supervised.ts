@@ -32,6 +32,8 @@ export interface SupervisedOptions {
   prepare?: (child: ChildProcess) => Promise<void>;
   /** Which process gets the signals; default the spawned one. */
   target?: (spawned: ProcessIdentity) => ProcessIdentity | undefined;
+  /** Runs after each start, the later ones too. */
+  onStarted?: () => void;
   /** Runs after the process is gone, before it is started again. */
   cleanup?: () => Promise<void>;
 }
@@ -122,6 +124,7 @@ export class SupervisedProcess {
       signalProcess(identity, "SIGKILL");
       throw error;
     }
+    this.#options.onStarted?.();
   }
 
   async #onEnd(how: string, livedMs: number): Promise<void> {

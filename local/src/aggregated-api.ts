@@ -1,0 +1,62 @@
+import { readFileSync } from "node:fs";
+import { setTimeout as delay } from "node:timers/promises";
+import { z } from "zod";
+import { type KubeClient } from "@substrate/lib/kube/client.ts";
+import { applyManifest } from "./control-plane/manifests.ts";
+import { SYSTEM_NAMESPACE } from "./parts.ts";
+
+const GROUP = "subresources.substrate.run";
+const VERSION = "v1alpha1";
+const NAME = `${VERSION}.${GROUP}`;
+const POLL_MS = 50;
+
+const statusSchema = z.object({
+  status: z
+    .object({
+      conditions: z
+        .array(z.object({ type: z.string(), status: z.string(), message: z.string().optional() }))
+        .optional(),
+    })
+    .optional(),
+});
+
+/**
+ * Registers the operator's API. Called again after each start of the operator: the changed annotation makes
+ * kube-apiserver look at once, as changed endpoints do in a real cluster, instead of after up to 30 s.
+ */
+export async function registerApi(client: KubeClient, port: number, authorityFile: string): Promise<void> {
+  const metadata = { name: "operator", namespace: SYSTEM_NAMESPACE };
+  await applyManifest(client, {
+    apiVersion: "v1",
+    kind: "Service",
+    metadata,
+    spec: { type: "ExternalName", externalName: "localhost", ports: [{ name: "api", port, protocol: "TCP" }] },
+  });
+  await applyManifest(client, {
+    apiVersion: "apiregistration.k8s.io/v1",
+    kind: "APIService",
+    metadata: { name: NAME, annotations: { "substrate.run/operator-ready": new Date().toISOString() } },
+    spec: {
+      group: GROUP,
+      version: VERSION,
+      groupPriorityMinimum: 1000,
+      versionPriority: 15,
+      caBundle: readFileSync(authorityFile).toString("base64"),
+      service: { ...metadata, port },
+    },
+  });
+}
+
+/** Waits until kube-apiserver passes requests on to the operator. @throws after `deadlineMs`. */
+export async function waitForApi(client: KubeClient, deadlineMs: number): Promise<void> {
+  const end = performance.now() + deadlineMs;
+  for (;;) {
+    const object = await client.request("GET", `/apis/apiregistration.k8s.io/v1/apiservices/${NAME}`);
+    const available = statusSchema.parse(object).status?.conditions?.find(({ type }) => type === "Available");
+    if (available?.status === "True") return;
+    if (performance.now() > end) {
+      throw new Error(`APIService ${NAME} is not available: ${available?.message ?? "not looked at yet"}`);
+    }
+    await delay(POLL_MS);
+  }
+}

@@ -1,0 +1,48 @@
+import { readdirSync } from "node:fs";
+import { firstProcess } from "./pod/pod.ts";
+import { PodCgroup } from "./pod/pod-cgroup.ts";
+import { PodNetwork } from "./pod/pod-network.ts";
+import { ATELET_GRACE_MS } from "./parts.ts";
+import {
+  isAlive,
+  type ProcessIdentity,
+  readRecord,
+  removeRecord,
+  signalProcess,
+  waitForEnd,
+} from "./processes/record.ts";
+import { type StateFolder } from "./state-folder.ts";
+
+const END_TIMEOUT_MS = 10_000;
+
+async function end(name: string, identity: ProcessIdentity): Promise<void> {
+  // A pod that outlived its cluster still has running actors: it gets the time to suspend them.
+  const first = name === "atelet" ? firstProcess(identity) : undefined;
+  if (first !== undefined) {
+    signalProcess(first, "SIGTERM");
+    await waitForEnd(identity, ATELET_GRACE_MS + END_TIMEOUT_MS);
+  }
+  signalProcess(identity, "SIGKILL");
+  if (!(await waitForEnd(identity, END_TIMEOUT_MS))) throw new Error(`${name} (pid ${identity.pid}) survived SIGKILL`);
+}
+
+/** Ends and removes what a cluster on this folder left when it was killed. Does nothing after a clean end. */
+export async function removeLeftovers(state: StateFolder, say: (line: string) => void): Promise<void> {
+  const records = readdirSync(state.file("run"))
+    .filter((file) => file.endsWith(".json"))
+    .map((file) => ({ name: file.slice(0, -".json".length), path: state.file("run", file) }));
+  if (records.length === 0) return;
+  const alive = records.flatMap(({ name, path }) => {
+    const identity = readRecord(path);
+    return identity !== undefined && isAlive(identity) ? [{ name, identity }] : [];
+  });
+  say(`the last run on this folder was killed: ending ${alive.length} processes and removing its network and cgroups`);
+  // the atelet first: the others serve it while it suspends
+  const atelets = alive.filter(({ name }) => name === "atelet");
+  const others = alive.filter(({ name }) => name !== "atelet");
+  for (const { name, identity } of atelets) await end(name, identity);
+  await Promise.all(others.map(({ name, identity }) => end(name, identity)));
+  await new PodNetwork(state.id, 0, 0).remove();
+  await new PodCgroup(state.id).remove();
+  for (const { path } of records) removeRecord(path);
+}
