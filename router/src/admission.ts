@@ -9,8 +9,10 @@ import { Ticket } from "./ticket.ts";
 /** Whether what the router knows is whole: right after its start an unknown name may only be unknown yet. */
 export interface Knowledge {
   isWhole(): boolean;
-  /** Ends when it is, or when the patience for that is over. */
-  whole(): Promise<void>;
+  /** Ends when the atelets have told what they hold, or when the patience for that is over. */
+  routesKnown(): Promise<void>;
+  /** Ends when the Actor objects have been read, or when the patience for that is over. */
+  namesKnown(): Promise<void>;
 }
 
 export interface AdmissionDeps {
@@ -89,7 +91,9 @@ export class Admission {
 
   async #findLater(target: Target): Promise<Ticket> {
     const { knowledge, table } = this.#deps;
-    await knowledge.whole();
+    await knowledge.routesKnown();
+    if (table.find(target) !== undefined) return this.hold();
+    await knowledge.namesKnown();
     if (table.find(target) !== undefined) return this.hold();
     if (knowledge.isWhole()) throw unknownActor(target);
     throw new SubstrateError(

@@ -68,7 +68,8 @@ export class Router {
     const waker = new Waker(this.#atelets, this.#operator, metrics, log);
     const knowledge = {
       isWhole: () => names.isSynced && this.#atelets.isSettled,
-      whole: () => this.#whole(),
+      routesKnown: () => this.#atelets.settled(),
+      namesKnown: () => withinMs(limits.reattachPatienceMs, names.synced),
     };
     this.#server = new HttpServer(limits, {
       hosts: new Hosts(options.domain),
@@ -116,14 +117,13 @@ export class Router {
   #expectedNode(actor: Actor): string | undefined {
     return this.#options.names.find(actor.key)?.nodeName ?? actor.lastNode;
   }
+}
 
-  /** What is known is whole, or the patience of a start is over. */
-  async #whole(): Promise<void> {
-    let timer: NodeJS.Timeout | undefined;
-    const patience = new Promise<void>((resolve) => {
-      timer = setTimeout(resolve, this.#options.limits.reattachPatienceMs);
-    });
-    await Promise.race([Promise.all([this.#options.names.synced, this.#atelets.settled()]), patience]);
-    clearTimeout(timer);
-  }
+async function withinMs(ms: number, event: Promise<void>): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const over = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, ms);
+  });
+  await Promise.race([event, over]);
+  clearTimeout(timer);
 }
