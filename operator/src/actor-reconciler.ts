@@ -1,0 +1,263 @@
+import { type Actor, actors, type ActorStatus, type Snapshot, type Template } from "@substrate/crds/index.ts";
+import { SubstrateError } from "@substrate/lib/errors.ts";
+import { type ActorReport, ActorState, StorageState } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { isConflict, isNotFound, type KubeClient, keyOf } from "@substrate/lib/kube/client.ts";
+import { type Reflector } from "@substrate/lib/kube/reflector.ts";
+import { type Logger } from "@substrate/lib/log.ts";
+import { parseDurationMs } from "@substrate/lib/resources.ts";
+import {
+  type ActorWorld,
+  desiredStatus,
+  differs,
+  nodeUnavailableAfterMs,
+  observedState,
+  type Trouble,
+} from "./actor-status.ts";
+import { actorFinalizer, type Assignments } from "./assignments.ts";
+import { type AteletLink } from "./atelet-link.ts";
+import { type Atelets } from "./atelets.ts";
+import { type EventRecorder } from "./events.ts";
+import { type Freshest } from "./freshest.ts";
+import { snapshotName } from "./generations.ts";
+import { type Hold, troubleOf } from "./hold.ts";
+import { type OperatorMetrics } from "./metrics.ts";
+import { type Operations } from "./operations.ts";
+import { programOf } from "./programs.ts";
+import { type ReconcileResult } from "./queue.ts";
+import { type Revisions } from "./revisions.ts";
+import { SettledStates } from "./settled-states.ts";
+import { statusEvents } from "./status-events.ts";
+import { type Waker } from "./wake.ts";
+
+export interface ActorReconcilerOptions {
+  client: KubeClient;
+  actors: Freshest<Actor>;
+  templates: Reflector<Template>;
+  snapshots: Reflector<Snapshot>;
+  atelets: Atelets;
+  assignments: Assignments;
+  revisions: Revisions;
+  waker: Waker;
+  operations: Operations;
+  hold: Hold;
+  events: EventRecorder;
+  metrics: OperatorMetrics;
+  log: Logger;
+  /** A Snapshot object may have to be made, changed or removed. */
+  enqueueSnapshot: (key: string) => void;
+}
+
+/** How soon what depends on a node that doesn't answer, or isn't done, is looked at again. */
+const blockedRetryMs = 5_000;
+
+/** What one pass found out beside the world that it read. */
+interface Findings {
+  blocked?: Trouble;
+  requeueAfterMs?: number;
+}
+
+/** One Actor: deletion, hold, re-grant, detach, Snapshot objects, status. */
+export class ActorReconciler {
+  readonly #options: ActorReconcilerOptions;
+  readonly #states = new SettledStates();
+
+  constructor(options: ActorReconcilerOptions) {
+    this.#options = options;
+  }
+
+  async reconcile(key: string): Promise<ReconcileResult> {
+    const actor = this.#options.actors.get(key);
+    if (actor === undefined) return {};
+    if (actor.metadata.deletionTimestamp !== undefined) return this.#delete(actor);
+    const current = await this.#options.assignments.ensureFinalizer(actor);
+    const findings: Findings = {};
+    try {
+      await this.#converge(current, findings);
+    } catch (error) {
+      findings.blocked = troubleOf(error);
+      throw error;
+    } finally {
+      await this.#writeStatus(this.#options.actors.get(key) ?? current, findings);
+    }
+    return findings.requeueAfterMs === undefined ? {} : { requeueAfterMs: findings.requeueAfterMs };
+  }
+
+  async #converge(actor: Actor, findings: Findings): Promise<void> {
+    const { atelets, hold, waker } = this.#options;
+    const { uid = "" } = actor.metadata;
+    const nodeName = actor.status?.assignment?.nodeName;
+    if (nodeName === undefined) return;
+    const view = atelets.view(nodeName);
+    const link = atelets.get(nodeName);
+    if (link === undefined || !view.synced) {
+      soonest(findings, Math.max(0, nodeUnavailableAfterMs - view.unreachableMs));
+      return;
+    }
+    const report = link.report(uid);
+    if (report === undefined) return;
+    this.#enqueueSnapshots(actor, report);
+    // a wake grants and assigns by itself
+    if (waker.active(uid)) return;
+    if (await this.#regrant(actor, link, report)) return;
+    const held = await hold.ensure(actor, link, report);
+    if (held.trouble !== undefined) findings.blocked = held.trouble;
+    soonest(findings, held.requeueAfterMs);
+    await this.#detach(actor, link, report, findings);
+  }
+
+  /** An actor that runs under a void or unheard grant gets a new one at once; a sleeping one at its next wake. */
+  async #regrant(actor: Actor, link: AteletLink, report: ActorReport): Promise<boolean> {
+    const { assignments, atelets, metrics, revisions, templates } = this.#options;
+    const assignment = actor.status?.assignment;
+    if (assignment === undefined || isAsleep(report)) return false;
+    const stale = assignment.session !== link.lease.session;
+    if (!stale && Number(report.grant?.epoch ?? 0n) >= assignment.epoch) return false;
+    const template = templates.get(actor.metadata.namespace, actor.spec.templateRef.name);
+    const program = await programOf(actor, template, revisions);
+    const granted = stale
+      ? await assignments.grant(actor, link.lease, atelets.highestEpoch(actor.metadata.uid ?? ""))
+      : actor;
+    if (stale) metrics.grant("regrant");
+    await assignments.assign(granted, link, program);
+    return true;
+  }
+
+  /** Long after the newest generation is safe in the store, the node lets go. */
+  async #detach(actor: Actor, link: AteletLink, report: ActorReport, findings: Findings): Promise<void> {
+    const { assignments, templates } = this.#options;
+    const newest = report.generations[0];
+    const template = templates.get(actor.metadata.namespace, actor.spec.templateRef.name);
+    if (template === undefined || newest === undefined) return;
+    if (report.state !== ActorState.ACTOR_STATE_SUSPENDED) return;
+    if (newest.storageState !== StorageState.STORAGE_STATE_COMPLETED) return;
+    const dueMs = Number(newest.completedUnixMs) + parseDurationMs(template.spec.snapshots.detachDelay);
+    if (dueMs > Date.now()) {
+      soonest(findings, dueMs - Date.now());
+      return;
+    }
+    try {
+      await assignments.release(actor, link, false);
+    } catch (error) {
+      // it woke meanwhile, or holds more than its report says: the next report brings us back
+      if (error instanceof SubstrateError && error.code === "NOT_RELEASABLE") return;
+      throw error;
+    }
+    await assignments.clear(actor);
+  }
+
+  #enqueueSnapshots(actor: Actor, report: ActorReport): void {
+    const { name, namespace, uid } = actor.metadata;
+    const known = this.#options.snapshots.list().filter(({ metadata }) => metadata.labels?.[actorUidLabel] === uid);
+    const keys = new Set(known.map(keyOf));
+    for (const { generation, storageState } of report.generations) {
+      if (storageState !== StorageState.STORAGE_STATE_COMPLETED) continue;
+      keys.add(`${namespace ?? ""}/${snapshotName(name, Number(generation))}`);
+    }
+    for (const key of keys) this.#options.enqueueSnapshot(key);
+  }
+
+  /** The node, or for a detached actor any node, removes all there is; only then the object goes. */
+  async #delete(actor: Actor): Promise<ReconcileResult> {
+    const { assignments, atelets, events } = this.#options;
+    if (!(actor.metadata.finalizers ?? []).includes(actorFinalizer)) return {};
+    const assignment = actor.status?.assignment;
+    if (actor.metadata.annotations?.["substrate.run/abandon"] === "true") {
+      const message = "Let go without removing its files and stored data, as its annotation substrate.run/abandon asks";
+      events.record(actor, { type: "Warning", reason: "Abandoned", message });
+    } else if (assignment !== undefined) {
+      const link = assignment.nodeName === undefined ? atelets.anyReachable() : atelets.get(assignment.nodeName);
+      const blocked = await this.#releaseForGood(actor, link, assignment.nodeName);
+      if (blocked !== undefined) {
+        await this.#writeStatus(actor, { blocked });
+        return { requeueAfterMs: blockedRetryMs };
+      }
+    }
+    try {
+      await assignments.removeFinalizer(this.#options.actors.get(keyOf(actor)) ?? actor);
+    } catch (error) {
+      if (!isNotFound(error)) throw error;
+    }
+    this.forget(actor.metadata.uid ?? "");
+    return {};
+  }
+
+  /** What stands in the way, or undefined when nothing is left of the actor. */
+  async #releaseForGood(
+    actor: Actor,
+    link: AteletLink | undefined,
+    nodeName: string | undefined,
+  ): Promise<Trouble | undefined> {
+    const where = nodeName === undefined ? "any node" : `node ${nodeName}`;
+    const advice = `bring its atelet back, or set annotation substrate.run/abandon: "true" to let go without cleaning up`;
+    if (link?.view().synced !== true) {
+      return { reason: "DeletionBlocked", message: `Waits for ${where}, which does not answer: ${advice}` };
+    }
+    try {
+      const { done, message } = await this.#options.assignments.release(actor, link, true);
+      return done ? undefined : { reason: "DeletionBlocked", message: `Node ${link.lease.nodeName}: ${message}` };
+    } catch (error) {
+      const { message } = troubleOf(error);
+      this.#options.log.warn("deletion is blocked", { actor: keyOf(actor), error });
+      return { reason: "DeletionBlocked", message: `${message}; ${advice}` };
+    }
+  }
+
+  /** Drops what is remembered of an actor that is gone. */
+  forget(uid: string): void {
+    this.#states.forget(uid);
+    this.#options.operations.forget(uid);
+    this.#options.hold.forget(uid);
+  }
+
+  async #writeStatus(actor: Actor, findings: Findings): Promise<void> {
+    const { atelets, client, events, metrics, operations, templates, waker } = this.#options;
+    const { uid = "", name, namespace } = actor.metadata;
+    const nodeName = actor.status?.assignment?.nodeName;
+    const hints = new Map(actor.status?.snapshots?.map((entry) => [entry.generation, entry.nodeName]));
+    const seen: Omit<ActorWorld, "state"> = {
+      actor,
+      template: templates.get(namespace, actor.spec.templateRef.name),
+      node: nodeName === undefined ? undefined : atelets.view(nodeName),
+      report: nodeName === undefined ? undefined : atelets.report(nodeName, uid),
+      localNode: (generation) => atelets.localNode(uid, generation, hints.get(generation)),
+      operations: operations.of(uid),
+      unplaced: waker.unplaced(uid),
+      blocked: findings.blocked,
+      now: new Date(),
+    };
+    const settled = this.#states.settle(uid, observedState(seen), actor.status?.state, performance.now());
+    soonest(findings, settled.recheckAfterMs);
+    const status = desiredStatus({ ...seen, state: settled.state });
+    if (differs(status, actor.status)) {
+      const applied = { metadata: { name, namespace: namespace ?? "", uid }, status: status as ActorStatus };
+      try {
+        const written = await client.apply(actors, applied, { subresource: "status", force: true });
+        this.#options.actors.remember(written);
+      } catch (error) {
+        // gone, or another one under its name by now
+        if (isNotFound(error) || isConflict(error)) return;
+        throw error;
+      }
+      metrics.statusWrite("Actor");
+      for (const facts of statusEvents(actor.status, status)) events.record(actor, facts);
+    }
+    if (status.lastOperation?.endTime !== undefined) operations.shown(uid, status.lastOperation.id);
+    // one finished operation is shown at a time
+    if (operations.of(uid).some(({ endUnixMs }) => endUnixMs !== undefined)) soonest(findings, 0);
+  }
+}
+
+export const actorUidLabel = "substrate.run/actor-uid";
+
+function isAsleep({ state }: ActorReport): boolean {
+  return (
+    state === ActorState.ACTOR_STATE_SUSPENDED ||
+    state === ActorState.ACTOR_STATE_CRASHED ||
+    state === ActorState.ACTOR_STATE_UNSPECIFIED
+  );
+}
+
+function soonest(findings: Findings, afterMs: number | undefined): void {
+  if (afterMs === undefined) return;
+  findings.requeueAfterMs = Math.min(afterMs, findings.requeueAfterMs ?? Number.POSITIVE_INFINITY);
+}

@@ -1,0 +1,172 @@
+import { readFileSync } from "node:fs";
+import { type IncomingMessage, type ServerResponse } from "node:http";
+import { createServer } from "node:https";
+import { type AddressInfo } from "node:net";
+import { type TLSSocket } from "node:tls";
+import { type Actor, actors } from "@substrate/crds/index.ts";
+import { SubstrateError } from "@substrate/lib/errors.ts";
+import { type KubeClient } from "@substrate/lib/kube/client.ts";
+import { type Logger } from "@substrate/lib/log.ts";
+import { splitAddress } from "@substrate/lib/metrics.ts";
+import { discovery, groupVersion } from "./discovery.ts";
+import { type ActorPath, parseActorPath } from "./paths.ts";
+import { MethodNotAllowed, PathNotFound, statusOf } from "./status-error.ts";
+
+/** What a subresource does with a request for an actor that exists. */
+export type Handler = (request: ApiRequest) => Promise<void>;
+
+export interface ApiRequest {
+  actor: Actor;
+  path: ActorPath;
+  query: URLSearchParams;
+  /** As it came, with "?" if there is one. */
+  search: string;
+  /** As kube-apiserver authenticated him. */
+  user: string;
+  incoming: IncomingMessage;
+  response: ServerResponse;
+  /** Aborts when the client goes away. */
+  signal: AbortSignal;
+}
+
+export interface ApiServerOptions {
+  /** `host:port`; port 0 takes a free one. */
+  listen: string;
+  tlsCert: string;
+  tlsKey: string;
+  requestheaderCa: string;
+  allowedNames: readonly string[];
+  client: KubeClient;
+  /** By subresource, each with its methods. */
+  handlers: Record<string, { methods: readonly string[] | "any"; handle: Handler }>;
+  log: Logger;
+}
+
+export interface ApiServer {
+  port: number;
+  close(): Promise<void>;
+}
+
+/**
+ * The aggregated API. Only kube-apiserver may talk to it: a connection needs a client certificate of the front
+ * proxy's authority with an allowed name; then its X-Remote headers are believed, and it has done the RBAC.
+ */
+export async function startApiServer(options: ApiServerOptions): Promise<ApiServer> {
+  const { log } = options;
+  const tls = {
+    cert: readFileSync(options.tlsCert),
+    key: readFileSync(options.tlsKey),
+    ca: readFileSync(options.requestheaderCa),
+    requestCert: true,
+    rejectUnauthorized: true,
+  };
+  // a log may be followed for hours; kube-apiserver bounds the short calls
+  const server = createServer({ ...tls, requestTimeout: 0 }, (incoming, response) => {
+    serve(options, incoming, response).catch((error: unknown) => {
+      answerError(options, incoming, response, error);
+    });
+  });
+  server.on("tlsClientError", (error) => {
+    log.debug("connection refused", { error });
+  });
+  const { host, port } = splitAddress(options.listen);
+  await new Promise<void>((resolve, reject) => {
+    server.once("error", (error) => {
+      reject(new Error(`aggregated API: cannot listen on ${options.listen}: ${error.message}`, { cause: error }));
+    });
+    server.listen(port, host, resolve);
+  });
+  return {
+    port: (server.address() as AddressInfo).port,
+    close: () =>
+      new Promise((resolve) => {
+        server.close(() => {
+          resolve();
+        });
+        server.closeAllConnections();
+      }),
+  };
+}
+
+async function serve(options: ApiServerOptions, incoming: IncomingMessage, response: ServerResponse): Promise<void> {
+  checkFrontProxy(incoming, options.allowedNames);
+  const url = incoming.url ?? "/";
+  const [pathname = "/"] = url.split("?");
+  const search = url.slice(pathname.length);
+  if (["/healthz", "/readyz", "/livez"].includes(pathname)) {
+    response.writeHead(200, { "content-type": "text/plain" }).end("ok\n");
+    return;
+  }
+  const document = discovery(pathname);
+  if (document !== undefined) {
+    answerJson(response, 200, document);
+    return;
+  }
+  const path = parseActorPath(pathname);
+  const handler = path === undefined ? undefined : options.handlers[path.subresource];
+  if (path === undefined || handler === undefined) {
+    const known = Object.keys(options.handlers).join(", ");
+    throw new PathNotFound(`${pathname}: there is only /apis/${groupVersion}/namespaces/NS/actors/NAME/(${known})`);
+  }
+  const method = incoming.method ?? "GET";
+  if (handler.methods !== "any" && !handler.methods.includes(method)) {
+    throw new MethodNotAllowed(
+      `${method} is not supported on actors/${path.subresource}: use ${handler.methods.join(" or ")}`,
+    );
+  }
+  const actor = await options.client.get(actors, path.name, path.namespace);
+  if (actor === undefined) {
+    throw new SubstrateError("UNKNOWN_ACTOR", `Actor ${path.namespace}/${path.name} does not exist`);
+  }
+  const abort = new AbortController();
+  response.on("close", () => {
+    abort.abort();
+  });
+  const user = headerText(incoming.headers["x-remote-user"]) ?? "unknown";
+  const query = new URLSearchParams(search);
+  await handler.handle({ actor, path, query, search, user, incoming, response, signal: abort.signal });
+}
+
+function checkFrontProxy(incoming: IncomingMessage, allowedNames: readonly string[]): void {
+  const name = (incoming.socket as TLSSocket).getPeerCertificate().subject.CN;
+  if (typeof name === "string" && allowedNames.includes(name)) return;
+  const message = `client certificate "${String(name)}" is not among --requestheader-allowed-names`;
+  throw new SubstrateError("FORBIDDEN", `${message}: ask kube-apiserver instead of this server`);
+}
+
+function headerText(value: string | string[] | undefined): string | undefined {
+  return Array.isArray(value) ? value[0] : value;
+}
+
+export function answerJson(
+  response: ServerResponse,
+  code: number,
+  body: object,
+  headers: Record<string, string> = {},
+): void {
+  response.writeHead(code, { "content-type": "application/json", ...headers }).end(`${JSON.stringify(body)}\n`);
+}
+
+function answerError(
+  { log }: ApiServerOptions,
+  incoming: IncomingMessage,
+  response: ServerResponse,
+  error: unknown,
+): void {
+  const status = statusOf(error, parseActorPath((incoming.url ?? "/").split("?")[0] ?? "/")?.name);
+  const facts = { method: incoming.method, path: incoming.url, code: status.code };
+  if (status.code >= 500 && status.code !== 503) log.error("request failed", { ...facts, error });
+  else log.info("request refused", { ...facts, message: status.message });
+  if (response.headersSent) {
+    // the reader must see that what it got is not the whole
+    response.destroy();
+    return;
+  }
+  const { retryAfterSeconds } = status.details;
+  answerJson(
+    response,
+    status.code,
+    status,
+    retryAfterSeconds === undefined ? {} : { "retry-after": String(retryAfterSeconds) },
+  );
+}

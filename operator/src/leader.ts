@@ -1,0 +1,65 @@
+import { type Leader } from "@substrate/lib/gen/substrate/atelet/v1/atelet.ts";
+import { SubstrateError } from "@substrate/lib/errors.ts";
+import { type LeaseHolder } from "@substrate/lib/kube/lease.ts";
+import { type Logger } from "@substrate/lib/log.ts";
+
+/** Renewal leaves room for three failed tries within the Lease's duration. */
+const renewEveryMs = 2_500;
+export const leaseDurationMs = 10_000;
+
+export interface LeadershipListener {
+  /** The Lease is ours under this term. */
+  started(term: number): void;
+  /** It isn't any more: nothing may be decided from now on. */
+  stopped(reason: string): void;
+}
+
+/** Whether this process leads, and the term that it proves it with. */
+export class Leadership {
+  readonly #holder: LeaseHolder;
+  readonly #log: Logger;
+  /** Whether the listener believes that we lead. */
+  #announced = false;
+
+  constructor(holder: LeaseHolder, log: Logger) {
+    this.#holder = holder;
+    this.#log = log;
+  }
+
+  get leading(): boolean {
+    return this.#holder.held !== undefined;
+  }
+
+  /** Throws SHUTTING_DOWN while this process does not lead. */
+  proof(): Leader {
+    const held = this.#holder.held;
+    if (held === undefined) {
+      const message = "this operator does not hold its Lease now; try again";
+      throw new SubstrateError("SHUTTING_DOWN", message, { retryAfterMs: 1_000 });
+    }
+    return { term: BigInt(held.term) };
+  }
+
+  /** Competes for the Lease until `signal` aborts, then gives it back. */
+  async run(signal: AbortSignal, listener: LeadershipListener): Promise<void> {
+    await this.#holder.run(renewEveryMs, signal, (result) => {
+      switch (result.outcome) {
+        case "acquired":
+        case "renewed":
+          if (this.#announced) return;
+          this.#announced = true;
+          listener.started(result.held.term);
+          return;
+        case "waiting":
+          this.#log.info("waiting for the operator's Lease", { holder: result.holder });
+          return;
+        case "lost":
+          if (this.#announced) listener.stopped(result.reason);
+          this.#announced = false;
+          return;
+      }
+    });
+    if (this.#announced) listener.stopped("shutting down");
+    await this.#holder.release();
+  }
+}

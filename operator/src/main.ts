@@ -1,0 +1,116 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { KubeClient } from "@substrate/lib/kube/client.ts";
+import { inClusterConfig, loadKubeConfig } from "@substrate/lib/kube/config.ts";
+import { namespaces } from "@substrate/lib/kube/types.ts";
+import { createLogger, type Logger } from "@substrate/lib/log.ts";
+import { createRegistry, startMetricsServer } from "@substrate/lib/metrics.ts";
+import { startRpcServer } from "@substrate/lib/rpc/server.ts";
+import { loadTls, serverCredentials } from "@substrate/lib/rpc/tls.ts";
+import { Pool } from "undici";
+import { logHandler } from "./api/log.ts";
+import { proxyHandler } from "./api/proxy.ts";
+import { startApiServer } from "./api/server.ts";
+import { resumeHandler, suspendHandler } from "./api/verbs.ts";
+import { type OperatorConfig, parseConfig } from "./config.ts";
+import { Operator } from "./operator.ts";
+import { wakeService } from "./wake-service.ts";
+
+/** Open calls may end within this at a shutdown; the actors' own operations go on at their nodes. */
+const graceMs = 2_000;
+const clusterRetryMs = 1_000;
+/** The router answers a wake that takes too long by itself; a program may take as long as it likes. */
+const proxyConnectTimeoutMs = 5_000;
+
+/** The uid of namespace kube-system identifies the cluster; asked again until the API server answers. */
+async function readClusterUid(client: KubeClient, log: Logger, signal: AbortSignal): Promise<string> {
+  for (;;) {
+    try {
+      const uid = (await client.get(namespaces, "kube-system", undefined, { signal }))?.metadata.uid;
+      if (uid !== undefined) return uid;
+      log.info("namespace kube-system is not there yet");
+    } catch (error) {
+      signal.throwIfAborted();
+      log.warn("the API server does not answer yet", { error });
+    }
+    await sleep(clusterRetryMs, undefined, { signal });
+  }
+}
+
+async function run(config: OperatorConfig, log: Logger, signal: AbortSignal): Promise<void> {
+  const { namespace } = config;
+  const registry = createRegistry();
+  const tls = loadTls({ caFile: config.tlsCa, certFile: config.tlsCert, keyFile: config.tlsKey });
+  const kubeConfig = config.kubeconfig === undefined ? inClusterConfig() : loadKubeConfig(config.kubeconfig);
+  const client = new KubeClient(kubeConfig, { fieldManager: "substrate-operator", userAgent: "substrate-operator" });
+  let operator: Operator | undefined;
+  const metrics = await startMetricsServer({
+    listen: config.metricsListen,
+    registry,
+    readyz: { operator: () => (operator === undefined ? "waits for the API server" : operator.problem()) },
+    log,
+  });
+  const router = new Pool(config.routerUrl, {
+    headersTimeout: 0,
+    bodyTimeout: 0,
+    connect: { timeout: proxyConnectTimeoutMs },
+  });
+  const closing: (() => Promise<unknown>)[] = [() => metrics.close(), () => router.destroy(), () => client.close()];
+  try {
+    const clusterUid = await readClusterUid(client, log, signal);
+    operator = new Operator({ client, namespace, address: config.advertiseAddress, clusterUid, tls, registry, log });
+    const { actors, atelets, leadership, operations, waker } = operator;
+    const routerName = `system:serviceaccount:${namespace}:router`;
+    const rpc = await startRpcServer({
+      address: config.grpcListen,
+      credentials: serverCredentials(tls),
+      services: [wakeService({ waker, actors, leadership, routerName, log })],
+    });
+    closing.unshift(() => rpc.stop(graceMs));
+    const verbs = { operations, leadership, log };
+    const api = await startApiServer({
+      listen: config.apiListen,
+      tlsCert: config.apiTlsCert,
+      tlsKey: config.apiTlsKey,
+      requestheaderCa: config.requestheaderCa,
+      allowedNames: config.requestheaderAllowedNames,
+      client,
+      handlers: {
+        suspend: { methods: ["POST"], handle: suspendHandler(verbs) },
+        resume: { methods: ["POST"], handle: resumeHandler(verbs) },
+        log: { methods: ["GET"], handle: logHandler(atelets) },
+        proxy: { methods: "any", handle: proxyHandler(router) },
+      },
+      log,
+    });
+    closing.unshift(() => api.close());
+    log.info("operator started", { grpc: rpc.port, api: api.port, metrics: metrics.port });
+    await operator.run(signal);
+  } finally {
+    for (const close of closing) await close();
+  }
+}
+
+async function main(): Promise<void> {
+  const config = parseConfig(process.argv.slice(2));
+  const log = createLogger("operator", config.logLevel);
+  const stop = new AbortController();
+  for (const name of ["SIGTERM", "SIGINT"] as const) {
+    process.once(name, () => {
+      log.info("stopping", { signal: name });
+      stop.abort();
+    });
+  }
+  try {
+    await run(config, log, stop.signal);
+    log.info("operator stopped");
+  } catch (error) {
+    if (stop.signal.aborted) return;
+    log.error("operator failed", { error });
+    process.exitCode = 1;
+  }
+}
+
+await main().catch((error: unknown) => {
+  process.stderr.write(`${error instanceof Error ? error.message : String(error)}\n`);
+  process.exitCode = 2;
+});

@@ -1,0 +1,244 @@
+import { randomUUID } from "node:crypto";
+import { type Actor, actors, type Snapshot, snapshots, type Template, templates } from "@substrate/crds/index.ts";
+import { isConflict, isUnreachable, type KubeClient, keyOf } from "@substrate/lib/kube/client.ts";
+import { LeaseHolder } from "@substrate/lib/kube/lease.ts";
+import { Reflector } from "@substrate/lib/kube/reflector.ts";
+import { type Lease, leases, type Node, nodes } from "@substrate/lib/kube/types.ts";
+import { type Logger } from "@substrate/lib/log.ts";
+import { clientCredentials, type TlsMaterial } from "@substrate/lib/rpc/tls.ts";
+import { type Registry } from "prom-client";
+import { ActorReconciler } from "./actor-reconciler.ts";
+import { Assignments } from "./assignments.ts";
+import { Atelets, ateletSelector } from "./atelets.ts";
+import { EventRecorder } from "./events.ts";
+import { Freshest } from "./freshest.ts";
+import { Hold } from "./hold.ts";
+import { Leadership, leaseDurationMs } from "./leader.ts";
+import { OperatorMetrics } from "./metrics.ts";
+import { Operations } from "./operations.ts";
+import { type Reconcile, ReconcileQueue } from "./queue.ts";
+import { Revisions } from "./revisions.ts";
+import { SnapshotReconciler } from "./snapshot-reconciler.ts";
+import { TemplateReconciler } from "./template-reconciler.ts";
+import { Trials } from "./trials.ts";
+import { Waker } from "./wake.ts";
+
+export interface OperatorOptions {
+  client: KubeClient;
+  namespace: string;
+  /** `host:port` of the WakeService, for the Lease. */
+  address: string;
+  /** Root of the cluster's data in the stores. */
+  clusterUid: string;
+  tls: TlsMaterial;
+  registry: Registry;
+  log: Logger;
+}
+
+interface Cache {
+  actors: Reflector<Actor>;
+  templates: Reflector<Template>;
+  snapshots: Reflector<Snapshot>;
+  nodes: Reflector<Node>;
+  leases: Reflector<Lease>;
+}
+
+type Kind = "Template" | "Actor" | "Snapshot";
+
+const concurrency: Record<Kind, number> = { Template: 4, Actor: 16, Snapshot: 8 };
+
+/** The operator's parts wired together: watches and reports only enqueue keys, one queue per kind converges them. */
+export class Operator {
+  readonly actors: Reflector<Actor>;
+  readonly atelets: Atelets;
+  readonly leadership: Leadership;
+  readonly waker: Waker;
+  readonly operations: Operations;
+  readonly #cache: Cache;
+  readonly #queues: Record<Kind, ReconcileQueue>;
+  readonly #options: OperatorOptions;
+  readonly #metrics: OperatorMetrics;
+  #leading = false;
+
+  constructor(options: OperatorOptions) {
+    const { client, namespace, log, registry, clusterUid } = options;
+    this.#options = options;
+    this.#metrics = new OperatorMetrics(registry);
+    this.#cache = {
+      actors: new Reflector(client, actors, { log }),
+      templates: new Reflector(client, templates, { log }),
+      snapshots: new Reflector(client, snapshots, { log }),
+      nodes: new Reflector(client, nodes, { log }),
+      leases: new Reflector(client, leases, { log, namespace, labelSelector: ateletSelector }),
+    };
+    this.actors = this.#cache.actors;
+    const holder = new LeaseHolder({
+      client,
+      namespace,
+      name: "substrate-operator",
+      identity: randomUUID(),
+      durationMs: leaseDurationMs,
+      labels: { "substrate.run/part": "operator" },
+      annotations: { "substrate.run/address": options.address },
+      takeOver: "WhenExpired",
+      log,
+    });
+    this.leadership = new Leadership(holder, log);
+    this.atelets = new Atelets({
+      leases: this.#cache.leases,
+      nodes: this.#cache.nodes,
+      credentials: clientCredentials(options.tls),
+      leader: () => this.leadership.proof(),
+      log,
+      onActor: ({ namespace: where, name }) => {
+        this.#queues.Actor.add(`${where}/${name}`);
+      },
+      onNode: (nodeName) => {
+        this.#nodeChanged(nodeName);
+      },
+    });
+    const freshActors = new Freshest(this.#cache.actors);
+    const common = { client, templates: this.#cache.templates, atelets: this.atelets, metrics: this.#metrics, log };
+    const onChange = (key: string): void => {
+      this.#queues.Actor.add(key);
+    };
+    const events = new EventRecorder(client, log);
+    const revisions = new Revisions(client);
+    const assignments = new Assignments(client, freshActors, clusterUid);
+    this.waker = new Waker({ ...common, assignments, revisions, onChange });
+    this.operations = new Operations({ ...common, waker: this.waker, onChange });
+    const actorReconciler = new ActorReconciler({
+      ...common,
+      actors: freshActors,
+      snapshots: this.#cache.snapshots,
+      assignments,
+      revisions,
+      waker: this.waker,
+      operations: this.operations,
+      hold: new Hold(this.operations),
+      events,
+      enqueueSnapshot: (key) => {
+        this.#queues.Snapshot.add(key);
+      },
+    });
+    const templateReconciler = new TemplateReconciler({
+      ...common,
+      templates: new Freshest(this.#cache.templates),
+      actors: this.#cache.actors,
+      revisions,
+      trials: new Trials(),
+      events,
+      enqueue: (key) => {
+        this.#queues.Template.add(key);
+      },
+    });
+    const snapshotReconciler = new SnapshotReconciler({
+      ...common,
+      actors: freshActors,
+      snapshots: new Freshest(this.#cache.snapshots),
+      events,
+    });
+    this.#queues = {
+      Template: this.#queue("Template", (key) => templateReconciler.reconcile(key)),
+      Actor: this.#queue("Actor", (key) => actorReconciler.reconcile(key)),
+      Snapshot: this.#queue("Snapshot", (key) => snapshotReconciler.reconcile(key)),
+    };
+    this.#watch(actorReconciler);
+  }
+
+  /** Follows the API server and leads while the Lease is ours; resolves after `signal` has aborted and all has ended. */
+  async run(signal: AbortSignal): Promise<void> {
+    const reflecting = Object.values(this.#cache).map((reflector: { run(signal: AbortSignal): Promise<void> }) =>
+      reflector.run(signal),
+    );
+    const { log } = this.#options;
+    await this.leadership.run(signal, {
+      started: (term) => {
+        log.info("leading", { term });
+        this.#leading = true;
+        this.#lead().catch((error: unknown) => {
+          log.error("cannot lead", { error });
+        });
+      },
+      stopped: (reason) => {
+        log.warn("not leading any more", { reason });
+        this.#leading = false;
+        this.atelets.close();
+        for (const queue of Object.values(this.#queues)) void queue.stop();
+      },
+    });
+    await Promise.all(Object.values(this.#queues).map((queue) => queue.stop()));
+    for (const queue of Object.values(this.#queues)) queue.clear();
+    await Promise.all(reflecting);
+  }
+
+  /** Why this operator cannot do its work now; for /readyz. */
+  problem(): string | undefined {
+    const unsynced = Object.entries(this.#cache).find(
+      ([, reflector]) => !(reflector as { isSynced: boolean }).isSynced,
+    );
+    if (unsynced !== undefined) return `${unsynced[0]} are not read yet`;
+    return this.leadership.leading ? undefined : "the Lease substrate-operator is not ours";
+  }
+
+  async #lead(): Promise<void> {
+    await Promise.all(Object.values(this.#cache).map((reflector: { synced: Promise<void> }) => reflector.synced));
+    // the Lease may have been lost meanwhile
+    if (!this.#leading) return;
+    this.atelets.open();
+    for (const queue of Object.values(this.#queues)) queue.start();
+    for (const template of this.#cache.templates.list()) this.#queues.Template.add(keyOf(template));
+    for (const actor of this.#cache.actors.list()) this.#queues.Actor.add(keyOf(actor));
+    for (const snapshot of this.#cache.snapshots.list()) this.#queues.Snapshot.add(keyOf(snapshot));
+  }
+
+  #queue(kind: Kind, reconcile: Reconcile): ReconcileQueue {
+    const { log } = this.#options;
+    const queue = new ReconcileQueue({
+      concurrency: concurrency[kind],
+      reconcile,
+      observer: {
+        finished: (key, outcome, durationMs, error) => {
+          this.#metrics.reconciled(kind, outcome, durationMs);
+          if (error === undefined) return;
+          const level = isConflict(error) || isUnreachable(error) ? "debug" : "warn";
+          log.log(level, "reconcile failed", { kind, key, outcome, error });
+        },
+      },
+    });
+    this.#metrics.watch(kind, queue);
+    return queue;
+  }
+
+  #watch(actorReconciler: ActorReconciler): void {
+    const { Actor: actorQueue, Snapshot: snapshotQueue, Template: templateQueue } = this.#queues;
+    this.#cache.actors.onChange((key, now, before) => {
+      if (before !== undefined && now?.metadata.uid !== before.metadata.uid) {
+        actorReconciler.forget(before.metadata.uid ?? "");
+      }
+      if (now === undefined) actorQueue.forget(key);
+      actorQueue.add(key);
+    });
+    this.#cache.snapshots.onChange((key) => {
+      snapshotQueue.add(key);
+    });
+    this.#cache.templates.onChange((key) => {
+      templateQueue.add(key);
+      for (const actor of this.#cache.actors.list()) {
+        const { namespace = "" } = actor.metadata;
+        if (`${namespace}/${actor.spec.templateRef.name}` === key) actorQueue.add(keyOf(actor));
+      }
+    });
+  }
+
+  #nodeChanged(nodeName: string): void {
+    for (const actor of this.#cache.actors.list()) {
+      const holder = actor.status?.assignment?.nodeName;
+      const waitsForAnyNode = holder === undefined && actor.metadata.deletionTimestamp !== undefined;
+      if (holder === nodeName || waitsForAnyNode) this.#queues.Actor.add(keyOf(actor));
+    }
+    for (const template of this.#cache.templates.list()) {
+      if (template.status?.phase !== "Ready") this.#queues.Template.add(keyOf(template));
+    }
+  }
+}

@@ -1,0 +1,85 @@
+import { type Template } from "@substrate/crds/index.ts";
+import { SubstrateError } from "@substrate/lib/errors.ts";
+import { isAlreadyExists, type KubeClient } from "@substrate/lib/kube/client.ts";
+import { type ControllerRevision, controllerRevisions } from "@substrate/lib/kube/types.ts";
+import { z } from "zod";
+import { type ProgramPart } from "./program.ts";
+
+/** One program that was Ready once, with its image resolved. */
+export interface StoredRevision {
+  part: ProgramPart;
+  imageDigest: string;
+}
+
+const templateLabel = "substrate.run/template";
+
+const storedRevision: z.ZodType<StoredRevision> = z.object({
+  imageDigest: z.string(),
+  part: z.object({
+    containerName: z.string(),
+    image: z.string(),
+    command: z.array(z.string()),
+    args: z.array(z.string()),
+    ports: z.array(z.object({ name: z.string(), containerPort: z.number() })),
+    readyz: z.object({ path: z.string(), port: z.number() }),
+    memoryBytes: z.number(),
+    cpuMillis: z.number(),
+  }),
+});
+
+function nameOf(templateName: string, revision: string): string {
+  return `${templateName}-${revision}`;
+}
+
+/** Programs of Templates as ControllerRevisions: an actor with a snapshot stays on the one that wrote it. */
+export class Revisions {
+  readonly #client: KubeClient;
+
+  constructor(client: KubeClient) {
+    this.#client = client;
+  }
+
+  /** Idempotent: a revision never changes. */
+  async save(template: Template, revision: string, stored: StoredRevision): Promise<void> {
+    const { name, namespace, uid } = template.metadata;
+    try {
+      await this.#client.create(controllerRevisions, {
+        metadata: {
+          name: nameOf(name, revision),
+          namespace: namespace ?? "",
+          labels: { [templateLabel]: name },
+          ownerReferences: [
+            { apiVersion: template.apiVersion, kind: template.kind, name, uid: uid ?? "", controller: true },
+          ],
+        },
+        revision: template.metadata.generation ?? 0,
+        data: stored,
+      });
+    } catch (error) {
+      if (!isAlreadyExists(error)) throw error;
+    }
+  }
+
+  /** Throws NOT_READY when it isn't kept. */
+  async load(namespace: string, templateName: string, revision: string): Promise<StoredRevision> {
+    const name = nameOf(templateName, revision);
+    const found = await this.#client.get(controllerRevisions, name, namespace);
+    const parsed = storedRevision.safeParse(found?.data);
+    if (parsed.success) return parsed.data;
+    const problem = found === undefined ? "does not exist" : "cannot be read";
+    throw new SubstrateError(
+      "NOT_READY",
+      `ControllerRevision ${namespace}/${name} ${problem}: the actor's snapshot needs that revision of its Template`,
+    );
+  }
+
+  /** Removes the Template's revisions that aren't among those needed. */
+  async prune(namespace: string, templateName: string, needed: ReadonlySet<string>): Promise<void> {
+    const labelSelector = `${templateLabel}=${templateName}`;
+    const { items } = await this.#client.list(controllerRevisions, { namespace, labelSelector });
+    const keep = new Set([...needed].map((revision) => nameOf(templateName, revision)));
+    for (const item of items.filter((revision: ControllerRevision) => !keep.has(revision.metadata.name))) {
+      await this.#client.delete(controllerRevisions, item.metadata.name, namespace);
+    }
+  }
+}

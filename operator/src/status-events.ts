@@ -1,0 +1,57 @@
+import { type ActorStatus } from "@substrate/crds/index.ts";
+import { reasonOf } from "./conditions.ts";
+
+export interface EventFacts {
+  type: "Normal" | "Warning";
+  reason: string;
+  message: string;
+}
+
+/** Ready reasons of which a person should hear in `kubectl describe`, each once when it begins. */
+const notableReasons = new Set(["NodeUnavailable", "DeletionBlocked", "TemplateMissing"]);
+
+function condition(
+  status: Partial<ActorStatus> | undefined,
+  type: string,
+): { status: string; reason: string; message: string } | undefined {
+  return status?.conditions?.find((candidate) => candidate.type === type);
+}
+
+/** What is abnormal or rare in the step from one written status to the next; each step tells it once. */
+export function statusEvents(before: Partial<ActorStatus> | undefined, after: Partial<ActorStatus>): EventFacts[] {
+  const events: EventFacts[] = [];
+  const warn = (reason: string, message: string): void => {
+    events.push({ type: "Warning", reason, message });
+  };
+  if (after.crash !== undefined && after.crash.time !== before?.crash?.time) warn("Crashed", after.crash.message);
+  const ready = condition(after, "Ready");
+  if (
+    ready?.status === "False" &&
+    notableReasons.has(ready.reason) &&
+    condition(before, "Ready")?.reason !== ready.reason
+  ) {
+    warn(ready.reason, ready.message);
+  }
+  const scheduled = condition(after, "Scheduled");
+  if (scheduled?.status === "False" && condition(before, "Scheduled")?.status !== "False") {
+    warn("NoRoom", scheduled.message);
+  }
+  for (const snapshot of after.snapshots ?? []) {
+    const known = before?.snapshots?.find(({ generation }) => generation === snapshot.generation);
+    if (known?.storageState === snapshot.storageState) continue;
+    const what = `Generation ${snapshot.generation}`;
+    if (snapshot.storageState === "SNAPSHOT_STORAGE_STATE_FAILED")
+      warn("SnapshotFailed", `${what} could not be made or stored`);
+    if (snapshot.storageState === "SNAPSHOT_STORAGE_STATE_LOST")
+      warn("SnapshotLost", `${what} is lost: a newer claim of the store's head exists`);
+  }
+  const last = after.lastOperation;
+  if (
+    last?.result === "Failed" &&
+    !(before?.lastOperation?.id === last.id && before.lastOperation.result === "Failed")
+  ) {
+    const why = `${last.reason === undefined ? "" : `${reasonOf(last.reason)}: `}${last.message ?? ""}`;
+    warn(last.type === "Resume" ? "FailedWake" : "FailedSuspend", why);
+  }
+  return events;
+}

@@ -1,0 +1,147 @@
+import { type Actor, type Template, templates, type TemplateStatus } from "@substrate/crds/index.ts";
+import { type ErrorCode, SubstrateError } from "@substrate/lib/errors.ts";
+import { isConflict, isNotFound, type KubeClient, keyOf } from "@substrate/lib/kube/client.ts";
+import { type Reflector } from "@substrate/lib/kube/reflector.ts";
+import { type Logger } from "@substrate/lib/log.ts";
+import { differs } from "./actor-status.ts";
+import { type Atelets } from "./atelets.ts";
+import { type ConditionFacts, mergeConditions, reasonOf } from "./conditions.ts";
+import { type EventRecorder } from "./events.ts";
+import { type Freshest } from "./freshest.ts";
+import { type OperatorMetrics } from "./metrics.ts";
+import { buildProgram, type ProgramPart, programPart, revisionOf } from "./program.ts";
+import { type ReconcileResult, TerminalError } from "./queue.ts";
+import { type Revisions } from "./revisions.ts";
+import { type Trials } from "./trials.ts";
+
+export interface TemplateReconcilerOptions {
+  client: KubeClient;
+  templates: Freshest<Template>;
+  actors: Reflector<Actor>;
+  atelets: Atelets;
+  revisions: Revisions;
+  trials: Trials;
+  events: EventRecorder;
+  metrics: OperatorMetrics;
+  log: Logger;
+  enqueue: (key: string) => void;
+}
+
+/** The program itself is at fault: only a change of the Template helps. */
+const lasting: ReadonlySet<ErrorCode> = new Set(["IMAGE_INVALID", "PROGRAM_EXITED", "INVALID"]);
+
+const noNodeRetryMs = 10_000;
+
+interface Verdict {
+  phase: NonNullable<TemplateStatus["phase"]>;
+  reason: string;
+  message: string;
+  imageDigest?: string;
+}
+
+/** One Template: each revision of its program is run once on a node before actors may use it. */
+export class TemplateReconciler {
+  readonly #options: TemplateReconcilerOptions;
+
+  constructor(options: TemplateReconcilerOptions) {
+    this.#options = options;
+  }
+
+  async reconcile(key: string): Promise<ReconcileResult> {
+    const { revisions, templates: known } = this.#options;
+    const template = known.get(key);
+    if (template === undefined || template.metadata.deletionTimestamp !== undefined) return {};
+    const part = programPart(template);
+    const revision = revisionOf(part);
+    const status = template.status;
+    if (status?.revision === revision && status.phase === "Ready" && status.imageDigest !== undefined) {
+      const { reason = "Validated", message = "" } = status.conditions?.find(({ type }) => type === "Ready") ?? {};
+      await this.#write(template, revision, { phase: "Ready", reason, message, imageDigest: status.imageDigest });
+      return {};
+    }
+    const trialKey = `${template.metadata.uid ?? ""}/${revision}`;
+    const link = this.#options.atelets.anySchedulable();
+    let outcome = this.#options.trials.get(trialKey);
+    if (outcome === undefined && link !== undefined) {
+      outcome = this.#options.trials.ensure(trialKey, link, buildProgram(template, part, revision), () => {
+        this.#options.enqueue(key);
+      });
+    }
+    switch (outcome?.kind) {
+      case undefined: {
+        const message = "No node takes a trial run now: none answers, or all are cordoned";
+        await this.#write(template, revision, { phase: "Pending", reason: "NoNode", message });
+        return { requeueAfterMs: noNodeRetryMs };
+      }
+      case "running": {
+        const message = `Revision ${revision} is being run once, until its readyz answers`;
+        await this.#write(template, revision, { phase: "Validating", reason: "Validating", message });
+        return {};
+      }
+      case "ready": {
+        await revisions.save(template, revision, { part, imageDigest: outcome.imageDigest });
+        const message = `Revision ${revision} answered its readyz in ${outcome.readyMs} ms`;
+        const verdict = { phase: "Ready", reason: "Validated", message, imageDigest: outcome.imageDigest } as const;
+        await this.#write(template, revision, verdict);
+        this.#options.trials.forget(trialKey);
+        await this.#prune(template, revision);
+        return {};
+      }
+      case "failed":
+        this.#options.trials.forget(trialKey);
+        return this.#failed(template, revision, part, outcome.error);
+    }
+  }
+
+  async #failed(
+    template: Template,
+    revision: string,
+    part: ProgramPart,
+    error: SubstrateError,
+  ): Promise<ReconcileResult> {
+    const message = `Image ${part.image}: ${error.message}`;
+    this.#options.log.warn("trial run failed", { template: keyOf(template), revision, error });
+    await this.#write(template, revision, { phase: "Failed", reason: reasonOf(error.code), message });
+    if (lasting.has(error.code)) throw new TerminalError(`Template ${keyOf(template)}: ${message}`, { cause: error });
+    throw new SubstrateError(error.code, `Template ${keyOf(template)}: ${message}`, { cause: error });
+  }
+
+  async #write(template: Template, revision: string, verdict: Verdict): Promise<void> {
+    const { client, events, metrics, templates: known } = this.#options;
+    const { name, namespace, uid = "", generation = 0 } = template.metadata;
+    const ready: ConditionFacts = {
+      type: "Ready",
+      status: verdict.phase === "Ready" ? "True" : "False",
+      reason: verdict.reason,
+      message: verdict.message,
+    };
+    const status: TemplateStatus = {
+      observedGeneration: generation,
+      revision,
+      phase: verdict.phase,
+      ...(verdict.imageDigest === undefined ? {} : { imageDigest: verdict.imageDigest }),
+      conditions: mergeConditions(template.status?.conditions, [ready], generation, new Date()),
+    };
+    if (!differs(status, template.status)) return;
+    try {
+      const applied = { metadata: { name, namespace: namespace ?? "", uid }, status };
+      known.remember(await client.apply(templates, applied, { subresource: "status", force: true }));
+    } catch (error) {
+      if (isNotFound(error) || isConflict(error)) return;
+      throw error;
+    }
+    metrics.statusWrite("Template");
+    if (verdict.phase !== "Failed" || template.status?.phase === "Failed") return;
+    events.record(template, { type: "Warning", reason: "TemplateInvalid", message: verdict.message });
+  }
+
+  /** A new revision is a good moment to let go of those that nobody needs any more. */
+  async #prune(template: Template, revision: string): Promise<void> {
+    const { namespace = "", name } = template.metadata;
+    const users = this.#options.actors
+      .list()
+      .filter(({ metadata, spec }) => metadata.namespace === namespace && spec.templateRef.name === name);
+    const needed = users.flatMap(({ status }) => status?.revision ?? []);
+    await this.#options.revisions.prune(namespace, name, new Set([revision, ...needed]));
+  }
+}

@@ -1,0 +1,287 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { type Actor, actors, type Template } from "@substrate/crds/index.ts";
+import { asSubstrateError, type ErrorCode, SubstrateError } from "@substrate/lib/errors.ts";
+import { type Program } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { isConflict, isUnreachable, type KubeClient, keyOf } from "@substrate/lib/kube/client.ts";
+import { type Reflector } from "@substrate/lib/kube/reflector.ts";
+import { type Logger } from "@substrate/lib/log.ts";
+import { Phases } from "@substrate/lib/phases.ts";
+import { type Trouble } from "./actor-status.ts";
+import { type Assignments } from "./assignments.ts";
+import { type AteletLink } from "./atelet-link.ts";
+import { type Atelets } from "./atelets.ts";
+import { bookingBytes, candidates, type PlacementRequest, shortfall } from "./placement.ts";
+import { programOf } from "./programs.ts";
+import { type Revisions } from "./revisions.ts";
+import { type OperatorMetrics } from "./metrics.ts";
+
+export interface WakeResult {
+  nodeName: string;
+}
+
+export interface WakerOptions {
+  client: KubeClient;
+  templates: Reflector<Template>;
+  atelets: Atelets;
+  assignments: Assignments;
+  revisions: Revisions;
+  metrics: OperatorMetrics;
+  log: Logger;
+  /** A wake began to wait for room, found some, or ended. */
+  onChange: (key: string) => void;
+}
+
+/** The node answers a resume by itself at wakeTimeout; our call outlives it by this. */
+const resumeMarginMs = 5_000;
+const firstPauseMs = 50;
+const lastPauseMs = 1_000;
+
+/** What the loop may mend by reading the world again, each in its own way. */
+type Retry = "read-again" | "epoch-void" | "no-room" | "unavailable";
+
+const retries: Partial<Record<ErrorCode, Retry>> = {
+  MOVED: "epoch-void",
+  STALE_SESSION: "epoch-void",
+  NO_ROOM: "no-room",
+  NODE_UNAVAILABLE: "unavailable",
+  SHUTTING_DOWN: "unavailable",
+};
+
+function retryOf(error: unknown): Retry | undefined {
+  if (isConflict(error)) return "read-again";
+  return error instanceof SubstrateError ? retries[error.code] : undefined;
+}
+
+/** One wake's memory between its attempts. */
+interface Attempt {
+  uid: string;
+  key: string;
+  operationId: string;
+  /** Epochs that their node called released or surpassed. */
+  voidEpochs: Set<number>;
+  refusedBy: Set<string>;
+  startMs: number;
+  deadlineMs: number;
+  phases: Phases;
+}
+
+/** Brings actors to a node and wakes them there: one wake per actor, joined by everybody who asks meanwhile. */
+export class Waker {
+  readonly #options: WakerOptions;
+  readonly #wakes = new Map<string, Promise<WakeResult>>();
+  readonly #unplaced = new Map<string, Trouble>();
+
+  constructor(options: WakerOptions) {
+    this.#options = options;
+  }
+
+  /** Whether a wake of this actor is under way: then nobody else may release or grant it. */
+  active(uid: string): boolean {
+    return this.#wakes.has(uid);
+  }
+
+  /** Why a wake that is under way has found no place yet. */
+  unplaced(uid: string): Trouble | undefined {
+    return this.#unplaced.get(uid);
+  }
+
+  /**
+   * Resolves when the actor's program is ready. Gives up after the Template's wakeTimeout. Throws SubstrateError:
+   * UNKNOWN_ACTOR, HELD, NOT_READY, NO_ROOM, NODE_UNAVAILABLE or what the node's resume failed with.
+   * @param operationId is used unless a wake under way is joined.
+   */
+  wake(uid: string, key: string, operationId: string): Promise<WakeResult> {
+    const existing = this.#wakes.get(uid);
+    if (existing !== undefined) return existing;
+    const wake = this.#logged(uid, key, operationId).finally(() => {
+      this.#wakes.delete(uid);
+      this.#unplaced.delete(uid);
+      this.#options.onChange(key);
+    });
+    this.#wakes.set(uid, wake);
+    return wake;
+  }
+
+  async #logged(uid: string, key: string, operationId: string): Promise<WakeResult> {
+    const { log, metrics } = this.#options;
+    const phases = new Phases();
+    try {
+      const result = await this.#run(uid, key, operationId, phases);
+      metrics.wake("ok", phases);
+      log.info("wake", { actor: key, uid, operationId, node: result.nodeName, ...phases.fields() });
+      return result;
+    } catch (error) {
+      const failure = this.#failure(key, error);
+      metrics.wake(failure.code, phases);
+      log.warn("wake failed", { actor: key, uid, operationId, error: failure, ...phases.fields() });
+      throw failure;
+    }
+  }
+
+  #failure(key: string, error: unknown): SubstrateError {
+    if (isUnreachable(error)) {
+      const message = `Actor ${key} cannot be placed while the API server does not answer: ${error.message}`;
+      return new SubstrateError("NODE_UNAVAILABLE", message, { cause: error, retryAfterMs: 2_000 });
+    }
+    const ours = asSubstrateError(error);
+    if (ours.message.includes(key)) return ours;
+    const retry = ours.retryAfterMs === undefined ? {} : { retryAfterMs: ours.retryAfterMs };
+    return new SubstrateError(ours.code, `Actor ${key}: ${ours.message}`, { cause: error, ...retry });
+  }
+
+  async #run(uid: string, key: string, operationId: string, phases: Phases): Promise<WakeResult> {
+    const startMs = performance.now();
+    const attempt: Attempt = {
+      uid,
+      key,
+      operationId,
+      voidEpochs: new Set(),
+      refusedBy: new Set(),
+      startMs,
+      deadlineMs: Number.POSITIVE_INFINITY,
+      phases,
+    };
+    for (let tries = 0; ; tries += 1) {
+      try {
+        return await this.#once(attempt);
+      } catch (error) {
+        const retry = retryOf(error);
+        if (retry === undefined || performance.now() >= attempt.deadlineMs) throw error;
+        this.#options.log.debug("wake is tried again", { actor: key, uid, retry, error });
+        const pauseMs = Math.min(lastPauseMs, firstPauseMs * 2 ** Math.min(tries, 10));
+        // the first repetition after a conflict or a void epoch needs no patience
+        if (tries > 0 || retry === "no-room" || retry === "unavailable") {
+          await phases.run("pause", () => sleep(pauseMs));
+        }
+      }
+    }
+  }
+
+  async #once(attempt: Attempt): Promise<WakeResult> {
+    const { assignments, templates, revisions } = this.#options;
+    const { phases } = attempt;
+    const { actor, program } = await phases.run("read", async () => {
+      const found = await this.#readActor(attempt);
+      const template = templates.get(found.metadata.namespace, found.spec.templateRef.name);
+      return { actor: found, program: await programOf(found, template, revisions) };
+    });
+    attempt.deadlineMs = attempt.startMs + Number(program.wakeTimeoutMs);
+    const granted = await phases.run("place", () => this.#granted(attempt, actor, program));
+    const { link } = granted;
+    try {
+      await phases.run("assign", () => assignments.assign(granted.actor, link, program));
+      await phases.run("resume", () => this.#resume(attempt, granted.actor, link, program));
+    } catch (error) {
+      await this.#learn(attempt, granted.actor, link, program, error);
+      throw error;
+    }
+    return { nodeName: link.lease.nodeName };
+  }
+
+  async #readActor({ uid, key }: Attempt): Promise<Actor> {
+    const [namespace, name = ""] = key.split("/");
+    const actor = await this.#options.client.get(actors, name, namespace);
+    if (actor?.metadata.uid !== uid)
+      throw new SubstrateError("UNKNOWN_ACTOR", `Actor ${key} (uid ${uid}) does not exist`);
+    if (actor.metadata.deletionTimestamp !== undefined) {
+      throw new SubstrateError("UNKNOWN_ACTOR", `Actor ${key} is being deleted`);
+    }
+    if (actor.spec.state === "Suspended") {
+      throw new SubstrateError("HELD", `Actor ${key} is kept asleep by spec.state: Suspended; set it to OnDemand`);
+    }
+    return this.#options.assignments.ensureFinalizer(actor);
+  }
+
+  /** The actor with a grant that its node can act on, written now unless it stands already. */
+  async #granted(attempt: Attempt, actor: Actor, program: Program): Promise<{ actor: Actor; link: AteletLink }> {
+    const { atelets, assignments, metrics } = this.#options;
+    const assignment = actor.status?.assignment;
+    if (assignment?.nodeName !== undefined) {
+      const link = atelets.require(assignment.nodeName);
+      const valid = assignment.session === link.lease.session && !attempt.voidEpochs.has(assignment.epoch);
+      if (valid) return { actor, link };
+      const written = await assignments.grant(actor, link.lease, atelets.highestEpoch(attempt.uid));
+      metrics.grant("regrant");
+      return { actor: written, link };
+    }
+    const link = this.#place(attempt, actor, program);
+    const written = await assignments.grant(actor, link.lease, atelets.highestEpoch(attempt.uid));
+    metrics.grant("placement");
+    this.#setUnplaced(attempt, undefined);
+    return { actor: written, link };
+  }
+
+  #place(attempt: Attempt, actor: Actor, program: Program): AteletLink {
+    const { atelets } = this.#options;
+    const newest = actor.status?.snapshots?.[0];
+    const hint = newest === undefined ? undefined : atelets.localNode(attempt.uid, newest.generation, newest.nodeName);
+    const request: PlacementRequest = {
+      bookingBytes: bookingBytes(Number(program.memoryBytes)),
+      snapshotNode: hint === "" ? newest?.nodeName : hint,
+      refusedBy: attempt.refusedBy,
+    };
+    const nodes = atelets.placementNodes();
+    const [best] = candidates(nodes, request);
+    if (best !== undefined) return atelets.require(best.nodeName);
+    const message = shortfall(nodes, request);
+    this.#setUnplaced(attempt, { reason: "NoRoom", message });
+    // those that refused are asked again: room may have come
+    attempt.refusedBy.clear();
+    throw new SubstrateError("NO_ROOM", `Actor ${attempt.key} finds no place: ${message}`, { retryAfterMs: 5_000 });
+  }
+
+  async #resume(attempt: Attempt, actor: Actor, link: AteletLink, program: Program): Promise<void> {
+    const remainingMs = Math.max(0, attempt.deadlineMs - performance.now());
+    await link.call(
+      (client) => client.resume.bind(client),
+      {
+        actorUid: attempt.uid,
+        epoch: BigInt(actor.status?.assignment?.epoch ?? 0),
+        operationId: attempt.operationId,
+      },
+      { deadlineMs: Math.max(remainingMs, Number(program.wakeTimeoutMs)) + resumeMarginMs },
+    );
+  }
+
+  /** Draws what the next attempt needs from a node's refusal; gives the place back where another node may do. */
+  async #learn(attempt: Attempt, actor: Actor, link: AteletLink, program: Program, error: unknown): Promise<void> {
+    const { assignments, atelets, log } = this.#options;
+    switch (retryOf(error)) {
+      case "epoch-void":
+        attempt.voidEpochs.add(actor.status?.assignment?.epoch ?? 0);
+        return;
+      case "no-room": {
+        attempt.refusedBy.add(link.lease.nodeName);
+        const nodes = atelets.placementNodes();
+        const request = {
+          bookingBytes: bookingBytes(Number(program.memoryBytes)),
+          snapshotNode: undefined,
+          refusedBy: attempt.refusedBy,
+        };
+        if (candidates(nodes, request).length === 0) {
+          this.#setUnplaced(attempt, { reason: "NoRoom", message: shortfall(nodes, request) });
+          return;
+        }
+        try {
+          await assignments.release(actor, link, false);
+          await assignments.clear(actor);
+        } catch (releaseError) {
+          // unsaved state is there: the actor can only wait for room on this node
+          log.info("actor stays on a node without room", { actor: keyOf(actor), error: releaseError });
+        }
+        return;
+      }
+      case "read-again":
+      case "unavailable":
+      case undefined:
+        return;
+    }
+  }
+
+  #setUnplaced({ uid, key }: Attempt, trouble: Trouble | undefined): void {
+    if (this.#unplaced.get(uid)?.message === trouble?.message) return;
+    if (trouble === undefined) this.#unplaced.delete(uid);
+    else this.#unplaced.set(uid, trouble);
+    this.#options.onChange(key);
+  }
+}
