@@ -20,8 +20,8 @@ export interface AteletConfig {
   tools: { runsc: string; crane: string; umoci: string };
   /** Snapshot stores by the name that Templates use. */
   stores: ReadonlyMap<string, URL>;
-  /** Below which cgroup the actors' groups are made, relative to each controller's root; default: the atelet's own. */
-  cgroupParent: string | undefined;
+  /** Below which cgroup the actors' groups are made, relative to each controller's root; in a pod "/" is its own. */
+  cgroupParent: string;
   /** Part of the pod's memory that is neither booked nor lent: the atelet's own and its children's. */
   reserveBytes: number;
   /** Whether Templates may name images as oci:/abs/dir@sha256:… on this node. */
@@ -50,7 +50,7 @@ const options = {
   crane: { type: "string", default: "crane" },
   umoci: { type: "string", default: "umoci" },
   store: { type: "string", multiple: true },
-  "cgroup-parent": { type: "string" },
+  "cgroup-parent": { type: "string", default: "/" },
   "reserve-bytes": { type: "string", default: String(256 * 1024 * 1024) },
   "allow-local-images": { type: "boolean", default: false },
   "deny-cidr": { type: "string", multiple: true, default: [] as string[] },
@@ -161,11 +161,22 @@ export function parseConfig(argv: readonly string[], env: Record<string, string 
       umoci: executable("umoci", flags.umoci, env.PATH),
     },
     stores: storesOf(flags.store ?? fail("store", "expects at least one NAME=file:///absolute/folder")),
-    cgroupParent: flags["cgroup-parent"] === undefined ? undefined : absolute("cgroup-parent", flags["cgroup-parent"]),
+    cgroupParent: absolute("cgroup-parent", flags["cgroup-parent"]),
     reserveBytes: whole("reserve-bytes", flags["reserve-bytes"], 0, Number.MAX_SAFE_INTEGER),
     allowLocalImages: flags["allow-local-images"],
     denyCidrs: flags["deny-cidr"].map((value) => cidr("deny-cidr", value)),
     graceMs: whole("grace-ms", flags["grace-ms"], 0, 3_600_000),
     logLevel: logLevels.includes(level) ? level : fail("log-level", `expects one of ${logLevels.join(", ")}`, level),
   };
+}
+
+/** The settings of this process. If they are wrong it says so on stderr and ends with code 2. */
+export function readConfig(): AteletConfig {
+  try {
+    return parseConfig(process.argv.slice(2), process.env);
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    process.stderr.write(`atelet: ${error.message}\n`);
+    process.exit(2);
+  }
 }

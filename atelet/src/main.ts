@@ -44,9 +44,11 @@ const inState = (name: string): string => join(config.stateDir, name);
 await removeFolder(inState("trials"));
 await mkdir(inState("actors"), { recursive: true, mode: 0o700 });
 
-const cgroups = await detectCgroups({ parent: config.cgroupParent, log });
+const cgroups = await detectCgroups(config.cgroupParent);
 const runtime = new GvisorRuntime({ runscPath: config.tools.runsc, rootDir: inState("runsc"), log });
+await runtime.start();
 const { runtime: runtimeBuild } = await runtime.capabilities();
+supervisor.announce(runtimeBuild);
 const network = new NftActorNetwork({
   dir: inState("netns"),
   podInterface: "eth0",
@@ -60,14 +62,13 @@ const ledger = new MemoryLedger({
   limitBytes: (await cgroups.pod()).limitBytes,
   reserveBytes: config.reserveBytes,
 });
-const images = new ImageStore({
-  dir: inState("images"),
-  cranePath: config.tools.crane,
-  umociPath: config.tools.umoci,
+const images = await ImageStore.open({
+  dir: config.stateDir,
+  crane: config.tools.crane,
+  umoci: config.tools.umoci,
   allowLocalImages: config.allowLocalImages,
   log,
 });
-await images.start();
 const stores = new Stores(config.stores);
 const writeBack = new WriteBack({
   cache: new CacheWorker(),
@@ -151,7 +152,12 @@ const metricsServer = await startMetricsServer({
   readyz: { ending: () => (ending.signal.aborted ? "the atelet is shutting down" : undefined) },
   log,
 });
-log.info("atelet started", { port: server.port, runtime: runtimeBuild, actors: actors.all().length, ...ledger.state() });
+log.info("atelet started", {
+  port: server.port,
+  runtime: runtimeBuild,
+  actors: actors.all().length,
+  ...ledger.state(),
+});
 
 /** The last resort of design.md §7: suspend everything, as far as the grace period goes. */
 async function shutDown(): Promise<void> {
@@ -161,7 +167,8 @@ async function shutDown(): Promise<void> {
   await server.stop(EXIT_MS / 2);
   await metricsServer.close();
   await network.destroy();
-  await runtime.close();
+  await runtime.destroy();
+  await cgroups.destroy();
 }
 
 process.once("SIGTERM", () => {

@@ -103,7 +103,8 @@ export class Actor {
       message: "",
       retryAfterMs: 0,
     };
-    if (this.#operation?.type === "SUSPEND") return { ...level, state: "GATED", endpoints: this.#running?.endpoints ?? [] };
+    if (this.#operation?.type === "SUSPEND")
+      return { ...level, state: "GATED", endpoints: this.#running?.endpoints ?? [] };
     if (record.held) return { ...level, state: "HELD", message: heldMessage(this.name) };
     if (this.#running !== undefined && !this.#running.cut && this.#operation === undefined) {
       return { ...level, state: "RUNNING", endpoints: this.#running.endpoints };
@@ -118,7 +119,10 @@ export class Actor {
     if (removed.length > 0) this.#log.warn("removed what a crash left unfinished", { removed });
     const was = this.record.sandbox;
     if (this.record.lastOperation?.result === "RUNNING") {
-      this.#finish(this.record.lastOperation, new SubstrateError("SHUTTING_DOWN", "the atelet was restarted meanwhile"));
+      this.#finish(
+        this.record.lastOperation,
+        new SubstrateError("SHUTTING_DOWN", "the atelet was restarted meanwhile"),
+      );
     }
     const newest = this.generations.newest();
     const saved = was !== undefined && newest !== undefined && newest.createdAtMs > was.startedAtMs;
@@ -209,7 +213,7 @@ export class Actor {
     }
     if (this.#running !== undefined) await this.#stopSandbox(this.#running);
     await this.#uploader.stop(reason);
-    await this.files.remove();
+    await this.files.close();
   }
 
   async markDeleting(): Promise<void> {
@@ -280,7 +284,9 @@ export class Actor {
           files: this.files,
           program,
           image,
-          ...(source && { restore: { imageDir: this.generations.path(source.generation), generation: source.generation } }),
+          ...(source && {
+            restore: { imageDir: this.generations.path(source.generation), generation: source.generation },
+          }),
           readyWithinMs: Math.max(program.wakeTimeoutMs, READY_WITHIN_MS),
           phases,
           log: this.files.log,
@@ -316,8 +322,9 @@ export class Actor {
   #watchLoad(running: Running, unpin: (() => Promise<void>) | undefined): void {
     running.loaded
       .catch(async (error: unknown) => {
-        if (this.#running !== running || this.#isOperating()) return;
         this.#log.error("the background load of its memory failed", { error });
+        // A suspend under way finds it by itself; a resume under way ends first.
+        while (this.#operation !== undefined) await this.#operation.done.catch(() => undefined);
         await this.#died(running, `loading its memory failed: ${asSubstrateError(error).message}`);
       })
       .then(() => unpin?.())
@@ -385,24 +392,39 @@ export class Actor {
 
   #crashed(message: string): void {
     const output = lastLines(this.files.log);
-    this.record.crash = { message: output === "" ? message : `${message}; its last output: ${output}`, timeMs: Date.now() };
+    this.record.crash = {
+      message: output === "" ? message : `${message}; its last output: ${output}`,
+      timeMs: Date.now(),
+    };
     this.#node.metrics.crashes.inc();
     this.#backOff.failed(`actor ${this.name} crashed: ${message}`, this.record.sandbox?.startedAtMs);
     this.#log.warn("crashed", { message, output });
   }
 
   async #operate(type: "RESUME" | "SUSPEND", id: string, work: (phases: Phases) => Promise<void>): Promise<void> {
-    const phases = new Phases();
-    const operation: Operation = { id, type, result: "RUNNING", reason: "", message: "", startMs: Date.now(), endMs: 0 };
+    const operation: Operation = {
+      id,
+      type,
+      result: "RUNNING",
+      reason: "",
+      message: "",
+      startMs: Date.now(),
+      endMs: 0,
+    };
     this.record.lastOperation = operation;
     // Not before the operation is visible: its first step tells routers of it.
-    const done = Promise.resolve().then(() => work(phases));
+    const done = Promise.resolve().then(() => this.#perform(operation, work));
     this.#operation = { type, done };
     this.#changed(this);
-    const verb = type === "RESUME" ? "resume" : "suspend";
+    await done;
+  }
+
+  async #perform(operation: Operation, work: (phases: Phases) => Promise<void>): Promise<void> {
+    const { id, type } = operation;
+    const phases = new Phases();
     let failure: SubstrateError | undefined;
     try {
-      await done;
+      await work(phases);
     } catch (error) {
       failure = asSubstrateError(error);
       if (type === "RESUME") this.#backOff.failed(failure.message, undefined);
@@ -411,6 +433,7 @@ export class Actor {
     this.#finish(operation, failure);
     await this.#save({ durable: false });
     const fields = phases.fields();
+    const verb = type === "RESUME" ? "resume" : "suspend";
     this.#node.metrics.operation(verb, failure === undefined ? "ok" : "failed", fields);
     this.#log.log(failure === undefined ? "info" : "warn", type === "RESUME" ? "restore timing" : "checkpoint timing", {
       operation: id,
@@ -450,10 +473,12 @@ export class Actor {
     };
     this.#running = running;
     await this.#node.cgroups.moveBack(this.id);
+    await this.#node.cgroups.limitCpu(this.id, program.cpuMillis);
     if (paused && !cut) await this.#node.runtime.resume(this.id);
     if (!paused && cut) await this.#node.runtime.pause(this.id);
     await (cut ? this.#node.network.block(slot) : this.#node.network.open(slot));
-    if (running.endpoints.length < program.ports.length) running.endpoints = await this.#launcher.publish(slot, program);
+    if (running.endpoints.length < program.ports.length)
+      running.endpoints = await this.#launcher.publish(slot, program);
     const unpin = this.generations.local(was.fromGeneration) && this.generations.pin(was.fromGeneration);
     this.#watchLoad(running, unpin);
     this.#log.info("adopted", { paused, cut, slot: slot.index });

@@ -36,10 +36,12 @@ export class Generations {
     const { records, removed } = await this.#folder.load();
     for (const local of records) {
       this.#local.set(local.generation, local);
-      if (this.get(local.generation) === undefined) this.#insert(fromLocal(local));
+      const known = this.get(local.generation);
+      if (known === undefined) this.#insert(fromLocal(local));
+      else if (known.epoch !== local.epoch) await this.evict(local.generation);
     }
     for (const generation of this.all()) {
-      if (generation.storage.state === "PENDING" && !this.#local.has(generation.generation)) {
+      if (generation.storage.state === "PENDING" && this.local(generation.generation) === undefined) {
         this.lose(generation, "its files are no longer on the node and it was not in the store yet");
       }
     }
@@ -63,12 +65,14 @@ export class Generations {
   usable(): Generation[] {
     return this.#record.generations.filter(
       ({ generation, storage }) =>
-        storage.state === "COMPLETED" || (storage.state === "PENDING" && this.#local.has(generation)),
+        storage.state === "COMPLETED" || (storage.state === "PENDING" && this.local(generation) !== undefined),
     );
   }
 
+  /** Its files on this node. Two nodes may both have made a generation of this number: the epoch must match too. */
   local(generation: number): GenerationRecord | undefined {
-    return this.#local.get(generation);
+    const local = this.#local.get(generation);
+    return local?.epoch === this.get(generation)?.epoch ? local : undefined;
   }
 
   path(generation: number): string {
@@ -94,13 +98,21 @@ export class Generations {
 
   /** A generation that was fetched from the store into `begin`'s folder. */
   async commitFetched(generation: Generation): Promise<void> {
-    const { storage: _storage, sizeBytes: _sizeBytes, ...written } = generation;
-    this.#local.set(generation.generation, await this.#folder.commit(written));
+    const { generation: number, epoch, revision, imageDigest, runtime, createdAtMs } = generation;
+    const written = { generation: number, epoch, revision, imageDigest, runtime, createdAtMs };
+    this.#local.set(number, await this.#folder.commit(written));
     if (this.get(generation.generation) === undefined) this.#insert(generation);
   }
 
   damage(local: GenerationRecord): Promise<string | undefined> {
     return this.#folder.damage(local);
+  }
+
+  /** What a claimed head names, in the place of another generation of the same number that was made here and is lost. */
+  async replace(generation: Generation): Promise<void> {
+    await this.evict(generation.generation);
+    this.forget(generation.generation);
+    this.#insert(generation);
   }
 
   lose(generation: Generation, message: string): void {
@@ -144,10 +156,16 @@ export class Generations {
   }
 }
 
-function fromLocal({ files, format: _format, ...rest }: GenerationRecord): Generation {
+function fromLocal(local: GenerationRecord): Generation {
+  const { generation, epoch, revision, imageDigest, runtime, createdAtMs } = local;
   return {
-    ...rest,
-    sizeBytes: files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
+    generation,
+    epoch,
+    revision,
+    imageDigest,
+    runtime,
+    createdAtMs,
+    sizeBytes: local.files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
     storage: { ...pendingStorage },
   };
 }

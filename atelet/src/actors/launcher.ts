@@ -63,7 +63,10 @@ export class Launcher {
           signal: this.#node.signal,
         }),
       );
-      return { slot, endpoints: await phases.run("publish", () => this.publish(slot, program)) };
+      const [endpoints] = await phases.run("publish", () =>
+        Promise.all([this.publish(slot, program), this.#node.cgroups.limitCpu(id, program.cpuMillis)]),
+      );
+      return { slot, endpoints };
     } catch (error) {
       await this.stop(id, slot);
       throw error;

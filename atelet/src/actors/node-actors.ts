@@ -64,7 +64,10 @@ export class NodeActors {
   get(uid: string): Actor {
     const actor = this.#actors.get(uid);
     if (actor !== undefined) return actor;
-    throw new SubstrateError("MOVED", `actor ${uid} is not on this node; epoch ${this.#releases.epoch(uid)} was released`);
+    throw new SubstrateError(
+      "MOVED",
+      `actor ${uid} is not on this node; epoch ${this.#releases.epoch(uid)} was released`,
+    );
   }
 
   find(uid: string): Actor | undefined {
@@ -92,13 +95,19 @@ export class NodeActors {
     return this.#inTurn(actor.uid, async () => {
       const name = `${actor.namespace}/${actor.name}`;
       if (grant.session !== this.#node.session()) {
-        throw new SubstrateError("STALE_SESSION", `the grant of actor ${name} names a session that this node has ended`);
+        throw new SubstrateError(
+          "STALE_SESSION",
+          `the grant of actor ${name} names a session that this node has ended`,
+        );
       }
       const existing = this.#actors.get(actor.uid);
       const highest = Math.max(this.#releases.epoch(actor.uid), existing?.record.grant.epoch ?? 0);
       const repeated = existing?.record.grant.epoch === grant.epoch && existing.record.grant.session === grant.session;
       if (grant.epoch <= highest && !repeated) {
-        throw new SubstrateError("MOVED", `epoch ${grant.epoch} of actor ${name} is over here; ${highest} is the highest`);
+        throw new SubstrateError(
+          "MOVED",
+          `epoch ${grant.epoch} of actor ${name} is over here; ${highest} is the highest`,
+        );
       }
       if (existing !== undefined) {
         await existing.assign(assignment);
@@ -121,7 +130,10 @@ export class NodeActors {
     return this.#inTurn(key.uid, async () => {
       const actor = this.#actors.get(key.uid);
       if (actor !== undefined && actor.record.grant.epoch > epoch) {
-        throw new SubstrateError("MOVED", `actor ${actor.name} has epoch ${actor.record.grant.epoch} here, not ${epoch}`);
+        throw new SubstrateError(
+          "MOVED",
+          `actor ${actor.name} has epoch ${actor.record.grant.epoch} here, not ${epoch}`,
+        );
       }
       if (actor !== undefined) {
         if (options.deleting) await actor.markDeleting();
@@ -164,7 +176,6 @@ export class NodeActors {
       ),
     );
   }
-
 
   #make(record: ActorRecord, files: ActorFiles): Actor {
     return new Actor(this.#node, record, files, (actor) => {

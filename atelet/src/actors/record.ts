@@ -98,6 +98,8 @@ export type ActorRecord = z.infer<typeof recordSchema>;
 /** Where an actor's things are on the node. */
 export class ActorFiles {
   readonly dir: string;
+  #saving: Promise<void> = Promise.resolve();
+  #closed = false;
 
   constructor(actorsDir: string, uid: string) {
     this.dir = join(actorsDir, uid);
@@ -117,11 +119,17 @@ export class ActorFiles {
   }
 
   async create(): Promise<void> {
-    for (const dir of [this.generations, this.bundle, this.identity]) await mkdir(dir, { recursive: true, mode: 0o700 });
+    for (const dir of [this.generations, this.bundle, this.identity])
+      await mkdir(dir, { recursive: true, mode: 0o700 });
   }
 
-  async save(record: ActorRecord, options: { durable: boolean }): Promise<void> {
-    await writeJson(join(this.dir, "record.json"), record, options);
+  /** Saves follow each other; each writes the record as it is when its turn comes. */
+  save(record: ActorRecord, options: { durable: boolean }): Promise<void> {
+    const turn = this.#saving.then(async () => {
+      if (!this.#closed) await writeJson(join(this.dir, "record.json"), record, options);
+    });
+    this.#saving = turn.catch(() => undefined);
+    return turn;
   }
 
   /** Throws, naming the file, when it cannot be understood. */
@@ -136,6 +144,13 @@ export class ActorFiles {
 
   async remove(): Promise<void> {
     await removeFolder(this.dir);
+  }
+
+  /** Removes everything; what is saved afterwards is not written. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    await this.#saving;
+    await this.remove();
   }
 }
 

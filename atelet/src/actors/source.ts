@@ -96,11 +96,7 @@ async function fetch({ node, record, prefix, generations, phases }: SourceOption
 async function learn({ node, record, prefix, generations }: SourceOptions, key: string): Promise<void> {
   const manifest = await node.store(record.program.store).manifest(prefix, key);
   const known = generations.get(manifest.generation);
-  if (known !== undefined && known.epoch === manifest.epoch) return;
-  record.generations = [
-    fromManifest(manifest, key, prefix),
-    ...record.generations.filter((g) => g.generation !== manifest.generation),
-  ].sort((a, b) => b.generation - a.generation);
+  if (known?.epoch !== manifest.epoch) await generations.replace(fromManifest(manifest, key, prefix));
 }
 
 function fromManifest(manifest: Manifest, key: string, prefix: ActorPrefix): Generation {

@@ -80,7 +80,11 @@ async function writeImage(options: CheckpointOptions, loan: Loan | undefined): P
 }
 
 /** A failed checkpoint leaves the actor running as if nothing had been asked; throws if its sandbox did not survive. */
-async function undo({ node, id, running, generations }: CheckpointOptions, number: number, cause: unknown): Promise<void> {
+async function undo(
+  { node, id, running, generations }: CheckpointOptions,
+  number: number,
+  cause: unknown,
+): Promise<void> {
   await generations.abandon(number);
   try {
     await node.cgroups.moveBack(id);

@@ -40,7 +40,9 @@ export class Trials {
     const id = createHash("sha256").update(key).digest("hex").slice(0, 32);
     const dir = join(node.stateDir, "trials", id);
     const image = await node.images.ensure(program.image);
-    const booking = await node.ledger.place(program.memoryBytes + RUNTIME_OVERHEAD_BYTES, { deadlineMs: ROOM_WITHIN_MS });
+    const booking = await node.ledger.place(program.memoryBytes + RUNTIME_OVERHEAD_BYTES, {
+      deadlineMs: ROOM_WITHIN_MS,
+    });
     const phases = new Phases();
     try {
       const files = { bundle: join(dir, "bundle"), identity: join(dir, "identity"), log: join(dir, "output.log") };
@@ -50,7 +52,12 @@ export class Trials {
       const startMs = performance.now();
       const { slot } = await launcher.launch({
         id,
-        actor: { uid: randomUUID(), namespace: "", name: `trial-of-${program.templateName}`.slice(0, 63), namespaceUid: "" },
+        actor: {
+          uid: randomUUID(),
+          namespace: "",
+          name: `trial-of-${program.templateName}`.slice(0, 63),
+          namespaceUid: "",
+        },
         files,
         program,
         image,
@@ -60,7 +67,11 @@ export class Trials {
       });
       const readyMs = Math.round(performance.now() - startMs);
       await launcher.stop(id, slot);
-      node.log.info("template trial", { template: program.templateName, revision: program.revision, ...phases.fields() });
+      node.log.info("template trial", {
+        template: program.templateName,
+        revision: program.revision,
+        ...phases.fields(),
+      });
       return { imageDigest: image.digest, readyMs };
     } finally {
       booking.free();

@@ -66,7 +66,10 @@ describe("R2: a placement waits while loans stand in its way", () => {
 });
 
 it("R26: any interleaving of take, return, place and free keeps booked + lent + reserve ≤ limit and loses no wake-up", async () => {
-  const step = fc.record({ kind: fc.constantFrom("take", "return", "place", "free"), bytes: fc.integer({ min: 1, max: 60 }) });
+  const step = fc.record({
+    kind: fc.constantFrom("take", "return", "place", "free"),
+    bytes: fc.integer({ min: 1, max: 60 }),
+  });
   await fc.assert(
     fc.asyncProperty(fc.array(step, { maxLength: 60 }), async (steps) => {
       const l = ledger();

@@ -32,7 +32,10 @@ export function keyFromWire(key: WireActorKey | undefined): ActorKey {
   return { uid, namespace, name, namespaceUid };
 }
 
-export function grantFromWire(grant: { epoch: bigint; session: string } | undefined): { epoch: number; session: string } {
+export function grantFromWire(grant: { epoch: bigint; session: string } | undefined): {
+  epoch: number;
+  session: string;
+} {
   const { epoch, session } = need(grant, "grant");
   return { epoch: number(epoch), session };
 }

@@ -10,7 +10,10 @@ export interface AsyncPageCache {
 /** The kernel's page cache behind a worker thread: a call that blocks on a slow disk never blocks the event loop (R10). */
 export class CacheWorker implements AsyncPageCache {
   readonly #worker: Worker;
-  readonly #waiting = new Map<number, { resolve: (state: CacheState | undefined) => void; reject: (e: Error) => void }>();
+  readonly #waiting = new Map<
+    number,
+    { resolve: (state: CacheState | undefined) => void; reject: (e: Error) => void }
+  >();
   #nextId = 1;
 
   constructor() {
@@ -22,7 +25,7 @@ export class CacheWorker implements AsyncPageCache {
       if ("error" in reply) waiting?.reject(new Error(reply.error));
       else waiting?.resolve(reply.state);
     });
-    this.#worker.on("error", (error) => {
+    this.#worker.on("error", (error: Error) => {
       for (const { reject } of this.#waiting.values()) reject(error);
       this.#waiting.clear();
     });

@@ -30,7 +30,12 @@ function loan(): Loan & { returned: number } {
   };
 }
 
-function writeBack(options: { cache?: AsyncPageCache; tight?: boolean; boundMs?: number; signal?: AbortSignal }): WriteBack {
+function writeBack(options: {
+  cache?: AsyncPageCache;
+  tight?: boolean;
+  boundMs?: number;
+  signal?: AbortSignal;
+}): WriteBack {
   return new WriteBack({
     cache: options.cache ?? worker,
     tight: () => Promise.resolve(options.tight ?? false),

@@ -59,9 +59,7 @@ export class WriteBack {
     for (let pollMs = FIRST_POLL_MS; ; pollMs = Math.min(pollMs * 2, LAST_POLL_MS)) {
       const states = await Promise.all(waiting.map(async (file) => ({ file, state: await cache.inspect(file) })));
       gone += states.filter(({ state }) => state === "gone").length;
-      waiting = states
-        .filter(({ state }) => state !== "gone" && state.unwrittenPages > 0)
-        .map(({ file }) => file);
+      waiting = states.filter(({ state }) => state !== "gone" && state.unwrittenPages > 0).map(({ file }) => file);
       if (waiting.length === 0) return gone === files.length ? "gone" : "clean";
       if (performance.now() > endMs) {
         log.warn("snapshot files are still not on disk; the memory lent for them is counted as free again", {

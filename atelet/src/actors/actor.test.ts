@@ -1,0 +1,515 @@
+import { randomUUID } from "node:crypto";
+import { chmod, readdir, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { SubstrateError } from "@substrate/lib/errors.ts";
+import { type Actor } from "./actor.ts";
+import { type Program } from "./record.ts";
+import { clusterUid, key, program, TestNode } from "./test-node.ts";
+
+let node: TestNode;
+beforeEach(async () => {
+  node = await TestNode.create();
+});
+afterEach(async () => {
+  await node.stop();
+});
+
+async function granted(epoch = 1, changes: Partial<Program> = {}): Promise<Actor> {
+  await node.actors.assign({
+    actor: key,
+    grant: { epoch, session: node.session },
+    program: program(changes),
+    held: false,
+    clusterUid,
+  });
+  return node.actors.get(key.uid);
+}
+const target = (actor: Actor): number => (actor.generations.newest()?.generation ?? 0) + 1;
+const suspend = (actor: Actor, mode: "ASYNC" | "SYNC" = "ASYNC", force = false) =>
+  actor.suspend({ operationId: randomUUID(), mode, force, targetGeneration: target(actor) });
+const storage = (actor: Actor): string[] =>
+  actor.generations.all().map(({ generation, storage }) => `${generation} ${storage.state}`);
+const release = (epoch: number, deleting = false) => node.actors.release(key, epoch, { deleting, clusterUid });
+
+describe("grants (design.md §7)", () => {
+  it("refuses an ended session, an epoch that is not above every recorded one, and takes a repeated one", async () => {
+    await expect(
+      node.actors.assign({
+        actor: key,
+        grant: { epoch: 1, session: "old" },
+        program: program(),
+        held: false,
+        clusterUid,
+      }),
+    ).rejects.toMatchObject({ code: "STALE_SESSION" });
+    await granted(5);
+    await granted(5);
+    await expect(granted(4)).rejects.toMatchObject({ code: "MOVED" });
+    node.session = "s2";
+    await expect(granted(5)).rejects.toMatchObject({ code: "MOVED" });
+    await granted(6);
+  });
+
+  it("a release is remembered, also for an epoch never received, and over a restart", async () => {
+    await release(7);
+    await node.restart();
+    await expect(granted(7)).rejects.toMatchObject({ code: "MOVED" });
+    await granted(8);
+  });
+
+  it("an actor does not run under a session that ended, and goes on under the next epoch", async () => {
+    const actor = await granted(1);
+    await actor.resume();
+    node.runtime.only().memory = 41;
+    node.session = "s2";
+    await node.actors.endSession();
+    expect(node.runtime.only().status).toBe("paused");
+    await expect(actor.resume()).rejects.toMatchObject({ code: "STALE_SESSION" });
+    await granted(2);
+    expect(node.runtime.only()).toMatchObject({ status: "running", memory: 41 });
+    expect(node.network.blocked.size).toBe(0);
+  });
+});
+
+describe("suspend and resume", () => {
+  it("keeps memory, frees the place, and uploads by itself after the delay", async () => {
+    const actor = await granted(1, { uploadDelayMs: 10 });
+    await actor.resume();
+    node.runtime.only().memory = 5;
+    expect(node.ledger.state().bookedBytes).toBeGreaterThan(0);
+    await suspend(actor);
+    expect(actor.state).toBe("SUSPENDED");
+    expect(node.ledger.state().bookedBytes).toBe(0);
+    expect(node.runtime.sandboxes.size + node.network.used.size).toBe(0);
+    await vi.waitFor(() => {
+      expect(storage(actor)).toEqual(["1 COMPLETED"]);
+    });
+    await actor.resume();
+    expect(node.runtime.only().memory).toBe(5);
+  });
+
+  it("a second suspend shows PENDING beside the older COMPLETED one; a sync one releases the older", async () => {
+    const actor = await granted();
+    await actor.resume();
+    await suspend(actor, "SYNC");
+    await actor.resume();
+    await suspend(actor);
+    expect(storage(actor)).toEqual(["2 PENDING", "1 COMPLETED"]);
+    await actor.resume();
+    await suspend(actor, "SYNC");
+    await vi.waitFor(() => {
+      expect(storage(actor)).toEqual(["3 COMPLETED"]);
+    });
+    await vi.waitFor(async () => {
+      expect((await node.storeKeys()).filter((k) => k.includes("/1-1/"))).toEqual([]);
+    });
+    expect(await readdir(actor.files.generations)).toEqual(["3"]);
+  });
+
+  it("50 wakes at once start one sandbox", async () => {
+    const actor = await granted();
+    await Promise.all(Array.from({ length: 50 }, () => actor.resume()));
+    expect(node.runtime.starts).toBe(1);
+  });
+
+  it("a resume asked during a suspend runs after it, and a sync suspend joins a running async one", async () => {
+    const actor = await granted();
+    await actor.resume();
+    const gate = Promise.withResolvers<undefined>();
+    node.runtime.hold.checkpoint = gate.promise.then(() => undefined);
+    const first = suspend(actor);
+    await vi.waitFor(() => {
+      expect(actor.state).toBe("SUSPENDING");
+    });
+    expect(node.routers.routes.get(key.uid)?.state).toBe("GATED");
+    const joined = suspend(actor, "SYNC");
+    gate.resolve(undefined);
+    await first;
+    expect((await joined)?.storage.state).toBe("COMPLETED");
+    expect(storage(actor)).toEqual(["1 COMPLETED"]);
+
+    await actor.resume();
+    const second = suspend(actor);
+    const woken = actor.resume();
+    await Promise.all([second, woken]);
+    expect(actor.state).toBe("RUNNING");
+  });
+
+  it("a suspend during a resume is refused", async () => {
+    const actor = await granted();
+    const resumed = actor.resume();
+    await expect(suspend(actor)).rejects.toMatchObject({ code: "OPERATION_IN_PROGRESS" });
+    await resumed;
+  });
+
+  it("requests still open after the drain: the suspend fails and nothing happened; force cuts them", async () => {
+    const actor = await granted();
+    await actor.resume();
+    node.routers.open = 2;
+    await expect(suspend(actor)).rejects.toThrow(/2 requests are still open/);
+    expect(actor.state).toBe("RUNNING");
+    expect(node.routers.routes.get(key.uid)?.state).toBe("RUNNING");
+    await suspend(actor, "ASYNC", true);
+    expect(actor.state).toBe("SUSPENDED");
+  });
+
+  it("a repeated suspend of the same target changes nothing", async () => {
+    const actor = await granted();
+    await actor.resume();
+    await suspend(actor);
+    await actor.resume();
+    await actor.suspend({ operationId: "again", mode: "ASYNC", force: false, targetGeneration: 1 });
+    expect(actor.state).toBe("RUNNING");
+  });
+
+  it("held: every wake is refused with the reason, over a restart too, until it is let go", async () => {
+    const actor = await granted();
+    await actor.hold(true);
+    await expect(actor.resume()).rejects.toThrow(/spec\.state Suspended/);
+    await node.restart();
+    await expect(node.actors.get(key.uid).resume()).rejects.toMatchObject({ code: "HELD" });
+    await node.actors.get(key.uid).hold(false);
+    await node.actors.get(key.uid).resume();
+  });
+});
+
+describe("failures", () => {
+  it("a failed checkpoint leaves the actor running, its processes moved back, no files and no loan", async () => {
+    const actor = await granted();
+    await actor.resume();
+    node.runtime.failNext.checkpoint = new SubstrateError("CHECKPOINT_FAILED", "disk full");
+    await expect(suspend(actor)).rejects.toMatchObject({ code: "CHECKPOINT_FAILED" });
+    expect(actor.state).toBe("RUNNING");
+    expect(node.runtime.only().status).toBe("running");
+    expect(node.network.blocked.size).toBe(0);
+    expect(node.moves.at(-1)).toMatch(/^back/);
+    expect(await readdir(actor.files.generations)).toEqual([]);
+    expect(node.ledger.state().lentBytes).toBe(0);
+    await suspend(actor);
+  });
+
+  it("a checkpoint that the sandbox does not survive: CRASHED, and the next resume uses the newest generation", async () => {
+    const actor = await granted();
+    await actor.resume();
+    node.runtime.only().memory = 3;
+    await suspend(actor);
+    await actor.resume();
+    node.runtime.hold.checkpoint = Promise.resolve().then(() => {
+      node.runtime.sandboxes.clear();
+    });
+    await expect(suspend(actor)).rejects.toBeInstanceOf(SubstrateError);
+    node.runtime.hold = {};
+    node.runtime.sandboxes.clear();
+    await vi.waitFor(() => {
+      expect(actor.state).toBe("CRASHED");
+    });
+    await actor.resume();
+    expect(node.runtime.only().memory).toBe(3);
+    expect(actor.record.crash).toBeUndefined();
+  });
+
+  it("a failed restore leaves the snapshot untouched and the place free, and backs off from the second time on", async () => {
+    const actor = await granted();
+    await actor.resume();
+    await suspend(actor);
+    for (let i = 0; i < 2; i++) {
+      node.runtime.failNext.restore = new SubstrateError("RESTORE_FAILED", "no");
+      await expect(actor.resume()).rejects.toMatchObject({ code: "RESTORE_FAILED" });
+    }
+    expect(actor.state).toBe("SUSPENDED");
+    expect(node.ledger.state().bookedBytes).toBe(0);
+    expect(node.network.used.size).toBe(0);
+    await expect(actor.resume()).rejects.toHaveProperty("retryAfterMs");
+    expect(node.routers.routes.get(key.uid)?.state).toBe("FAILING");
+    await vi.waitFor(
+      () => {
+        expect(node.routers.routes.get(key.uid)?.state).toBe("ASLEEP");
+      },
+      { timeout: 5000 },
+    );
+    await actor.resume();
+  });
+
+  it("a program that ends is CRASHED with its last output, and its place is freed", async () => {
+    const actor = await granted();
+    await actor.resume();
+    await writeFile(actor.files.log, "panic: out of cheese\n");
+    node.runtime.sandboxes.clear();
+    await vi.waitFor(
+      () => {
+        expect(actor.state).toBe("CRASHED");
+      },
+      { timeout: 5000 },
+    );
+    expect(actor.record.crash?.message).toContain("out of cheese");
+    expect(node.ledger.state().bookedBytes).toBe(0);
+  });
+
+  it("a background load that fails after the first answer is a crash", async () => {
+    const actor = await granted();
+    await actor.resume();
+    await suspend(actor);
+    node.runtime.failNext.load = new SubstrateError("RESTORE_FAILED", "short read");
+    await actor.resume();
+    await vi.waitFor(() => {
+      expect(actor.state).toBe("CRASHED");
+    });
+    expect(node.runtime.sandboxes.size).toBe(0);
+  });
+
+  it("no room: the wake fails with the shortfall, and nothing is booked", async () => {
+    const big = node.ledger.adopt(2 ** 30 - 2 ** 20);
+    const actor = await granted();
+    await expect(actor.resume()).rejects.toMatchObject({ code: "NO_ROOM" });
+    big.free();
+    await actor.resume();
+  });
+
+  it("a store that is gone leaves the generation PENDING with the reason; it is stored when the store is back", async () => {
+    const actor = await granted(1, { uploadDelayMs: 1 });
+    await rm(node.storeDir, { recursive: true, force: true });
+    await writeFile(node.storeDir, "not a folder");
+    await actor.resume();
+    await suspend(actor);
+    await vi.waitFor(() => {
+      expect(actor.generations.newest()?.storage.message).toMatch(/upload to store default failed/);
+    });
+    expect(storage(actor)).toEqual(["1 PENDING"]);
+    await actor.resume();
+    await rm(node.storeDir);
+    await vi.waitFor(
+      () => {
+        expect(storage(actor)).toEqual(["1 COMPLETED"]);
+      },
+      { timeout: 10_000 },
+    );
+  });
+});
+
+describe("which state is the newest (design.md §7)", () => {
+  it("an epoch that follows the local one needs no store", async () => {
+    const actor = await granted(1);
+    await actor.resume();
+    node.runtime.only().memory = 8;
+    await suspend(actor);
+    await rm(node.storeDir, { recursive: true, force: true });
+    await chmod(node.dir, 0o700);
+    await granted(2);
+    await actor.resume();
+    expect(node.runtime.only().memory).toBe(8);
+    expect(actor.record.claim.state).toBe("none");
+  });
+
+  it("a jump in epochs claims the head; if nobody ran meanwhile the local state is still the newest", async () => {
+    const actor = await granted(1);
+    await actor.resume();
+    node.runtime.only().memory = 8;
+    await suspend(actor, "SYNC");
+    await actor.resume();
+    node.runtime.only().memory = 9;
+    await suspend(actor);
+    await granted(5);
+    await actor.resume();
+    expect(node.runtime.only().memory).toBe(9);
+    expect(actor.record.claim.state).toBe("done");
+  });
+
+  it("another node ran under a higher epoch: what is only here is LOST, the head's state is restored", async () => {
+    const actor = await granted(1);
+    await actor.resume();
+    node.runtime.only().memory = 1;
+    await suspend(actor, "SYNC");
+    await actor.resume();
+    node.runtime.only().memory = 2;
+    await suspend(actor);
+
+    const other = await TestNode.create(node.storeDir);
+    try {
+      await other.actors.assign({
+        actor: key,
+        grant: { epoch: 2, session: "s1" },
+        program: program(),
+        held: false,
+        clusterUid,
+      });
+      const there = other.actors.get(key.uid);
+      await there.resume();
+      expect(other.runtime.only().memory).toBe(1);
+      other.runtime.only().memory = 100;
+      await suspend(there, "SYNC");
+    } finally {
+      await other.stop();
+    }
+
+    await granted(3 + 1);
+    await actor.resume();
+    expect(node.runtime.only().memory).toBe(100);
+    // A fenced node can never replace the newer head either.
+    await suspend(actor, "SYNC");
+    expect(storage(actor)[0]).toMatch(/COMPLETED/);
+  });
+
+  it("a damaged local copy of a stored generation is fetched again; an unstored one is lost and said", async () => {
+    const actor = await granted();
+    await actor.resume();
+    node.runtime.only().memory = 6;
+    await suspend(actor, "SYNC");
+    await writeFile(join(actor.generations.path(1), "pages.img"), "damaged!");
+    await actor.resume();
+    expect(node.runtime.only().memory).toBe(6);
+    node.runtime.only().memory = 7;
+    await suspend(actor);
+    await writeFile(join(actor.generations.path(2), "pages.img"), "damaged!");
+    await actor.resume();
+    expect(node.runtime.only().memory).toBe(6);
+    expect(storage(actor)).toContain("2 LOST");
+  });
+});
+
+describe("release and delete", () => {
+  it("is refused while a sandbox or an unsaved generation exists; afterwards the store decides", async () => {
+    const actor = await granted(1);
+    await actor.resume();
+    node.runtime.only().memory = 4;
+    await expect(release(1)).rejects.toMatchObject({ code: "NOT_RELEASABLE" });
+    await suspend(actor);
+    await expect(release(1)).rejects.toMatchObject({ code: "NOT_RELEASABLE" });
+    await suspend(actor, "SYNC");
+    await release(1);
+    expect(await readdir(join(node.dir, "actors"))).toEqual([]);
+    expect(() => node.actors.get(key.uid)).toThrow(/released/);
+    await (await granted(2)).resume();
+    expect(node.runtime.only().memory).toBe(4);
+  });
+
+  it("deleting kills the sandbox and leaves nothing, on the node or in the store", async () => {
+    const actor = await granted(1);
+    await actor.resume();
+    await suspend(actor, "SYNC");
+    await actor.resume();
+    await release(1, true);
+    expect(node.runtime.sandboxes.size + node.network.used.size + node.ledger.state().bookedBytes).toBe(0);
+    expect(await readdir(join(node.dir, "actors"))).toEqual([]);
+    expect((await node.storeKeys()).filter((k) => k.includes(key.uid))).toEqual([]);
+    await release(1, true);
+  });
+
+  it("deleting in the middle of a resume waits for nothing", async () => {
+    const actor = await granted(1);
+    await actor.resume();
+    await suspend(actor);
+    const gate = Promise.withResolvers<undefined>();
+    node.runtime.hold.restore = gate.promise.then(() => undefined);
+    const resumed = actor.resume().catch((error: unknown) => error);
+    await vi.waitFor(() => {
+      expect(actor.state).toBe("RESUMING");
+    });
+    const released = release(1, true);
+    gate.resolve(undefined);
+    await Promise.all([resumed, released]);
+    expect(node.runtime.sandboxes.size).toBe(0);
+  });
+});
+
+describe("kill -9 of the atelet", () => {
+  it("while it runs: the sandbox is adopted and goes on", async () => {
+    const actor = await granted();
+    await actor.resume();
+    node.runtime.only().memory = 9;
+    await node.restart();
+    expect(node.actors.get(key.uid).state).toBe("RUNNING");
+    expect(node.runtime.starts).toBe(1);
+    expect(node.ledger.state().bookedBytes).toBeGreaterThan(0);
+    await suspend(node.actors.get(key.uid));
+    await node.actors.get(key.uid).resume();
+    expect(node.runtime.only().memory).toBe(9);
+  });
+
+  it("in the middle of a checkpoint: the sandbox goes on, the half image is gone", async () => {
+    const actor = await granted();
+    await actor.resume();
+    node.runtime.hold.checkpoint = new Promise(() => undefined);
+    void suspend(actor).catch(() => undefined);
+    await vi.waitFor(async () => {
+      expect(await readdir(actor.files.generations)).toEqual(["1.partial"]);
+    });
+    node.runtime.hold = {};
+    await node.restart();
+    expect(node.actors.get(key.uid).state).toBe("RUNNING");
+    expect(node.runtime.only().status).toBe("running");
+    expect(await readdir(actor.files.generations)).toEqual([]);
+  });
+
+  it("between the rename and the end of the sandbox: the suspend is finished, nothing is lost", async () => {
+    const actor = await granted();
+    await actor.resume();
+    node.runtime.only().memory = 12;
+    vi.spyOn(node.runtime, "delete").mockImplementationOnce(() => new Promise(() => undefined));
+    void suspend(actor).catch(() => undefined);
+    await vi.waitFor(async () => {
+      expect(await readdir(actor.files.generations)).toEqual(["1"]);
+    });
+    vi.restoreAllMocks();
+    await node.restart();
+    const again = node.actors.get(key.uid);
+    expect(again.state).toBe("SUSPENDED");
+    expect(storage(again)).toEqual(["1 PENDING"]);
+    expect(node.runtime.sandboxes.size + node.network.used.size).toBe(0);
+    await again.resume();
+    expect(node.runtime.only().memory).toBe(12);
+  });
+
+  it("in the middle of a restore: what was half started is removed, the next wake restores", async () => {
+    const actor = await granted();
+    await actor.resume();
+    await suspend(actor);
+    node.runtime.hold.restore = new Promise(() => undefined);
+    void actor.resume().catch(() => undefined);
+    await vi.waitFor(() => {
+      expect(actor.state).toBe("RESUMING");
+    });
+    node.runtime.hold = {};
+    await node.restart();
+    expect(node.actors.get(key.uid).state).toBe("SUSPENDED");
+    expect(node.network.used.size).toBe(0);
+    await node.actors.get(key.uid).resume();
+  });
+
+  it("together with the sandbox: CRASHED at the newest generation", async () => {
+    const actor = await granted();
+    await actor.resume();
+    await suspend(actor);
+    await actor.resume();
+    node.runtime.sandboxes.clear();
+    await node.restart();
+    expect(node.actors.get(key.uid).state).toBe("CRASHED");
+    await node.actors.get(key.uid).resume();
+  });
+
+  it("with the session: what sleeps is granted anew at its next wake, without the store", async () => {
+    const actor = await granted();
+    await actor.resume();
+    node.runtime.only().memory = 2;
+    await suspend(actor);
+    node.session = "s2";
+    await node.restart();
+    await expect(node.actors.get(key.uid).resume()).rejects.toMatchObject({ code: "STALE_SESSION" });
+    await granted(2);
+    await node.actors.get(key.uid).resume();
+    expect(node.runtime.only().memory).toBe(2);
+  });
+
+  it("before an upload: it is taken up again", async () => {
+    const actor = await granted(1, { uploadDelayMs: 50 });
+    await actor.resume();
+    await suspend(actor);
+    await node.restart();
+    await vi.waitFor(
+      () => {
+        expect(storage(node.actors.get(key.uid))).toEqual(["1 COMPLETED"]);
+      },
+      { timeout: 5000 },
+    );
+  });
+});

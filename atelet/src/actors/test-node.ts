@@ -1,0 +1,309 @@
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { SubstrateError } from "@substrate/lib/errors.ts";
+import { createLogger } from "@substrate/lib/log.ts";
+import pLimit from "p-limit";
+import { Registry } from "prom-client";
+import { type Cgroups } from "../cgroups/cgroups.ts";
+import { type Images } from "../images/images.ts";
+import { MemoryLedger } from "../ledger/ledger.ts";
+import { createAteletMetrics } from "../metrics.ts";
+import { type ActorNetwork, type Slot } from "../network/network.ts";
+import { type SandboxRuntime, type SandboxSpec, type SandboxStatus } from "../sandbox/sandbox.ts";
+import { Stores } from "../store/stores.ts";
+import { type AsyncPageCache } from "../writeback/cache-worker.ts";
+import { WriteBack } from "../writeback/writeback.ts";
+import { NodeActors } from "./node-actors.ts";
+import { type NodeContext, type Routers } from "./node-context.ts";
+import { type Program } from "./record.ts";
+import { Releases } from "./releases.ts";
+import { type RouteLevel } from "./route-level.ts";
+
+/**
+ * A runtime whose programs are numbers in memory: the state machine's races and crash points, which the real one can't
+ * be made to show on demand. What real sandboxes do is tested in e2e/.
+ */
+export class FakeRuntime implements SandboxRuntime {
+  readonly sandboxes = new Map<string, { status: SandboxStatus["status"]; memory: number; spec: SandboxSpec }>();
+  starts = 0;
+  failNext: Record<string, Error | undefined> = {};
+  /** Held open until it resolves: lets a test look at the middle of an operation. */
+  hold: Partial<Record<"checkpoint" | "restore", Promise<void>>> = {};
+
+  capabilities(): Promise<{ backgroundRestore: boolean; runtime: string }> {
+    return Promise.resolve({ backgroundRestore: true, runtime: "fake-1" });
+  }
+  run(spec: SandboxSpec): Promise<void> {
+    this.#maybeFail("run");
+    this.starts += 1;
+    this.sandboxes.set(spec.id, { status: "running", memory: 0, spec });
+    return Promise.resolve();
+  }
+  pause(id: string): Promise<void> {
+    this.#get(id).status = "paused";
+    return Promise.resolve();
+  }
+  resume(id: string): Promise<void> {
+    this.#get(id).status = "running";
+    return Promise.resolve();
+  }
+  async checkpoint(id: string, imageDir: string): Promise<number> {
+    const { memory } = this.#get(id);
+    await writeFile(join(imageDir, "pages.img"), String(memory));
+    await this.hold.checkpoint;
+    this.#maybeFail("checkpoint");
+    return 1;
+  }
+  async restore(spec: SandboxSpec, options: { imageDir: string }): Promise<void> {
+    await this.hold.restore;
+    this.#maybeFail("restore");
+    const memory = Number(await readFile(join(options.imageDir, "pages.img"), "utf8"));
+    this.starts += 1;
+    this.sandboxes.set(spec.id, { status: "running", memory, spec });
+  }
+  waitRestored(): Promise<void> {
+    const failure = this.failNext.load;
+    this.failNext.load = undefined;
+    return failure === undefined ? Promise.resolve() : Promise.reject(failure);
+  }
+  delete(id: string): Promise<void> {
+    this.sandboxes.delete(id);
+    return Promise.resolve();
+  }
+  list(): Promise<SandboxStatus[]> {
+    return Promise.resolve([...this.sandboxes].map(([id, { status }]) => ({ id, status, pid: 1 })));
+  }
+  alive(id: string): Promise<boolean> {
+    return Promise.resolve(this.sandboxes.has(id));
+  }
+
+  /** The one sandbox there is. */
+  only(): { status: SandboxStatus["status"]; memory: number } {
+    const [sandbox, ...others] = this.sandboxes.values();
+    if (sandbox === undefined || others.length > 0) throw new Error(`${this.sandboxes.size} sandboxes`);
+    return sandbox;
+  }
+
+  #get(id: string): { status: SandboxStatus["status"]; memory: number } {
+    const sandbox = this.sandboxes.get(id);
+    if (sandbox === undefined) throw new SubstrateError("PROGRAM_EXITED", `no sandbox ${id}`);
+    return sandbox;
+  }
+  #maybeFail(what: string): void {
+    const failure = this.failNext[what];
+    this.failNext[what] = undefined;
+    if (failure !== undefined) throw failure;
+  }
+}
+
+class FakeNetwork implements ActorNetwork {
+  readonly used = new Set<number>();
+  readonly blocked = new Set<number>();
+  #next = 1;
+  #port = 20_000;
+  start(keep: readonly number[]): Promise<void> {
+    for (const index of this.used) if (!keep.includes(index)) this.used.delete(index);
+    return Promise.resolve();
+  }
+  acquire(): Promise<Slot> {
+    const slot = this.adopt(this.#next++);
+    this.used.add(slot.index);
+    return Promise.resolve(slot);
+  }
+  adopt(index: number): Slot {
+    return { index, netnsPath: `/netns/${index}`, nodeAddress: "127.0.0.1" };
+  }
+  release(slot: Slot): Promise<void> {
+    this.used.delete(slot.index);
+    return Promise.resolve();
+  }
+  putAddress(): Promise<void> {
+    return Promise.resolve();
+  }
+  publish(_slot: Slot, ports: readonly number[]): Promise<{ containerPort: number; outerPort: number }[]> {
+    return Promise.resolve(ports.map((containerPort) => ({ containerPort, outerPort: this.#port++ })));
+  }
+  published(): Promise<{ containerPort: number; outerPort: number }[]> {
+    return Promise.resolve([{ containerPort: 8080, outerPort: this.#port++ }]);
+  }
+  unpublish(): Promise<void> {
+    return Promise.resolve();
+  }
+  block(slot: Slot): Promise<void> {
+    this.blocked.add(slot.index);
+    return Promise.resolve();
+  }
+  open(slot: Slot): Promise<void> {
+    this.blocked.delete(slot.index);
+    return Promise.resolve();
+  }
+  setRouters(): Promise<void> {
+    return Promise.resolve();
+  }
+  close(): Promise<void> {
+    return Promise.resolve();
+  }
+  destroy(): Promise<void> {
+    return Promise.resolve();
+  }
+}
+
+class FakeRouters implements Routers {
+  readonly routes = new Map<string, RouteLevel>();
+  open = 0;
+  publish(route: RouteLevel): void {
+    this.routes.set(route.actor.uid, route);
+  }
+  gone(uid: string): void {
+    this.routes.delete(uid);
+  }
+  drain(): Promise<number> {
+    return Promise.resolve(this.open);
+  }
+}
+
+const memory = {
+  usageBytes: 0,
+  limitBytes: 2 ** 30,
+  shmemBytes: 0,
+  cleanCacheBytes: 0,
+  dirtyBytes: 0,
+  writebackBytes: 0,
+};
+
+function fakeCgroups(moves: string[]): Cgroups {
+  return {
+    create: (id) => Promise.resolve(`/actors/${id}`),
+    path: (id) => `/actors/${id}`,
+    moveToSnapshots: (id) => Promise.resolve(void moves.push(`out ${id}`)),
+    moveBack: (id) => Promise.resolve(void moves.push(`back ${id}`)),
+    actor: () => Promise.resolve(memory),
+    pod: () => Promise.resolve(memory),
+    remove: () => Promise.resolve(),
+    list: () => Promise.resolve([]),
+    limitCpu: () => Promise.resolve(),
+  };
+}
+
+const image = {
+  digest: "sha256:1",
+  rootfsDir: "/rootfs",
+  entrypoint: ["/program"],
+  cmd: [],
+  env: [],
+  workingDir: "/",
+  uid: 0,
+  gid: 0,
+};
+const images: Images = { ensure: () => Promise.resolve(image), local: () => Promise.resolve(image) };
+const cleanCache: AsyncPageCache = {
+  inspect: () => Promise.resolve({ unwrittenPages: 0 }),
+  writeOut: () => Promise.resolve(),
+};
+
+/** One node whose parts are fakes, but whose folder, ledger, records and store are real. */
+export class TestNode {
+  readonly dir: string;
+  readonly runtime = new FakeRuntime();
+  readonly network = new FakeNetwork();
+  readonly routers = new FakeRouters();
+  readonly moves: string[] = [];
+  readonly storeDir: string;
+  session = "s1";
+  ledger = new MemoryLedger({ limitBytes: 2 ** 30, reserveBytes: 0 });
+  actors!: NodeActors;
+  #ending = new AbortController();
+
+  constructor(dir: string, storeDir: string) {
+    this.dir = dir;
+    this.storeDir = storeDir;
+  }
+
+  static async create(storeDir?: string): Promise<TestNode> {
+    const dir = await mkdtemp(join(tmpdir(), "atelet-"));
+    const node = new TestNode(dir, storeDir ?? join(dir, "store"));
+    await node.start();
+    return node;
+  }
+
+  /** A new atelet on the same folder, as after a kill -9: what was in memory is gone, sandboxes are not. */
+  async restart(): Promise<void> {
+    this.#ending.abort();
+    this.ledger = new MemoryLedger({ limitBytes: 2 ** 30, reserveBytes: 0 });
+    await this.start();
+  }
+
+  async start(): Promise<void> {
+    this.#ending = new AbortController();
+    const log = createLogger("test", "crit");
+    log.silent = true;
+    const actorsDir = join(this.dir, "actors");
+    await mkdir(actorsDir, { recursive: true });
+    const stores = new Stores(new Map([["default", new URL(`file://${this.storeDir}`)]]));
+    const context: NodeContext = {
+      stateDir: this.dir,
+      actorsDir,
+      runtime: this.runtime,
+      runtimeBuild: "fake-1",
+      network: this.network,
+      cgroups: fakeCgroups(this.moves),
+      images,
+      store: (name) => stores.get(name),
+      ledger: this.ledger,
+      writeBack: new WriteBack({
+        cache: cleanCache,
+        tight: () => Promise.resolve(false),
+        log,
+        signal: this.#ending.signal,
+      }),
+      snapshotSlots: pLimit(2),
+      routers: this.routers,
+      metrics: createAteletMetrics(new Registry(), this.ledger, () => 0),
+      session: () => this.session,
+      log,
+      signal: this.#ending.signal,
+    };
+    const releases = new Releases(join(this.dir, "released"));
+    await releases.load(Date.now());
+    this.actors = new NodeActors(context, releases);
+    await this.actors.start();
+  }
+
+  async stop(): Promise<void> {
+    this.#ending.abort();
+    await rm(this.dir, { recursive: true, force: true, maxRetries: 5, retryDelay: 20 });
+  }
+
+  async storeKeys(): Promise<string[]> {
+    const all = await readdir(this.storeDir, { recursive: true, withFileTypes: true });
+    return all
+      .filter((entry) => entry.isFile())
+      .map(({ parentPath, name }) => join(parentPath, name).slice(this.storeDir.length + 1));
+  }
+}
+
+export const key = { uid: "00000000-0000-4000-8000-000000000001", namespace: "default", name: "a", namespaceUid: "n" };
+
+export function program(changes: Partial<Program> = {}): Program {
+  return {
+    templateUid: "t",
+    templateName: "t",
+    revision: "r1",
+    containerName: "c",
+    image: "i",
+    command: [],
+    args: [],
+    ports: [],
+    memoryBytes: 64 * 2 ** 20,
+    cpuMillis: 1000,
+    store: "default",
+    uploadDelayMs: 60_000,
+    uploadWithinMs: 120_000,
+    drainTimeoutMs: 100,
+    wakeTimeoutMs: 200,
+    ...changes,
+  };
+}
+
+export const clusterUid = "c1";
