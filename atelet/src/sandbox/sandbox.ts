@@ -20,6 +20,7 @@ export interface SandboxSpec {
   cgroupPath: string;
   /** Hard limit of the sandbox's cgroup, the runtime's own overhead included. */
   memoryLimitBytes: number;
+  /** Share and quota of the sandbox's cgroup; a restore sets no quota (Cgroups.limitCpu does once it answers). */
   cpuMillis: number;
   /** Opened O_APPEND by the caller of run/restore; survive the atelet. */
   stdoutPath: string;

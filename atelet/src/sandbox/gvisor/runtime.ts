@@ -195,7 +195,8 @@ export class GvisorRuntime implements SandboxRuntime {
 
   async delete(id: string): Promise<void> {
     assertId(id);
-    const recorded = Object.values(await this.#states.processes(id));
+    const known = await this.#states.known(id);
+    const recorded = [known.sandbox, known.gofer].filter((process) => process !== undefined);
     // killed here, so that the end of a large sandbox overlaps with runsc's start, and whatever state runsc is in
     await Promise.all(recorded.map(kill));
     let refused: unknown;
@@ -236,14 +237,14 @@ export class GvisorRuntime implements SandboxRuntime {
 
   async alive(id: string): Promise<boolean> {
     assertId(id);
-    const { sandbox } = await this.#states.processes(id);
+    const { sandbox } = await this.#states.known(id);
     return sandbox !== undefined && (await isAlive(sandbox));
   }
 
   /** Host process of the sandbox and of its file server, for accounting; 0 if there is none. */
   async pids(id: string): Promise<{ sandbox: number; gofer: number }> {
     assertId(id);
-    const { sandbox, gofer } = await this.#states.processes(id);
+    const { sandbox, gofer } = await this.#states.known(id);
     return { sandbox: sandbox?.pid ?? 0, gofer: gofer?.pid ?? 0 };
   }
 

@@ -4,8 +4,8 @@ import { join } from "node:path";
 import { type SandboxStatus } from "../sandbox.ts";
 import { type ProcessIdentity, belongsTo, identify } from "./process.ts";
 
-/** Processes of one sandbox; absent once they ended before they were recorded. */
-export interface SandboxProcesses {
+/** What we know of one sandbox. A process that ended before it was recorded is absent. */
+export interface SandboxRecord {
   sandbox?: ProcessIdentity;
   gofer?: ProcessIdentity;
 }
@@ -37,7 +37,7 @@ async function identityOf(pid: number | undefined, id: string): Promise<ProcessI
 export class SandboxStates {
   readonly #root: string;
   readonly #records: string;
-  readonly #known = new Map<string, SandboxProcesses>();
+  readonly #known = new Map<string, SandboxRecord>();
 
   constructor(root: string, records: string) {
     this.#root = root;
@@ -62,23 +62,26 @@ export class SandboxStates {
   }
 
   /** Finds the processes of a sandbox that has just been started and records them. */
-  async record(id: string): Promise<SandboxProcesses> {
+  async record(id: string): Promise<SandboxRecord> {
     const state = await this.read(id);
     const sandbox = await identityOf(state?.sandbox?.pid, id);
     const gofer = await identityOf(state?.goferPid, id);
-    const processes = { ...(sandbox ? { sandbox } : {}), ...(gofer ? { gofer } : {}) };
+    const record = {
+      ...(sandbox ? { sandbox } : {}),
+      ...(gofer ? { gofer } : {}),
+    };
     const path = this.#record(id);
-    await writeFile(`${path}.new`, JSON.stringify(processes));
+    await writeFile(`${path}.new`, JSON.stringify(record));
     await rename(`${path}.new`, path);
-    this.#known.set(id, processes);
-    return processes;
+    this.#known.set(id, record);
+    return record;
   }
 
   /** From memory, else from the record, else (we ended before we wrote it) from runsc's state. */
-  async processes(id: string): Promise<SandboxProcesses> {
+  async known(id: string): Promise<SandboxRecord> {
     const known = this.#known.get(id);
     if (known !== undefined) return known;
-    const recorded = (await readJson(this.#record(id))) as SandboxProcesses | undefined;
+    const recorded = (await readJson(this.#record(id))) as SandboxRecord | undefined;
     if (recorded === undefined) return (await this.read(id)) === undefined ? {} : this.record(id);
     this.#known.set(id, recorded);
     return recorded;
