@@ -54,6 +54,8 @@ export interface LocalClusterOptions {
   say: (line: string) => void;
   /** Default: those that setup has put in place. */
   tools?: ToolPaths;
+  /** Gives the start up: everything that was started is ended and the start rejects. */
+  signal?: AbortSignal;
   /** Default true. Without it a power cut may lose API objects: for tests. */
   fsync?: boolean;
 }
@@ -151,9 +153,7 @@ export class LocalCluster {
   /** Ends everything: parts first, so that running actors are suspended while the rest still serves. */
   async stop(): Promise<void> {
     const { operator, atelet, router } = this.#parts;
-    await atelet.stop();
-    await Promise.all([router.stop(), operator.stop()]);
-    await this.#plane.stop();
+    await endAll([[atelet], [router, operator], [this.#plane]]);
     this.#state.close();
   }
 
@@ -180,6 +180,32 @@ export class LocalCluster {
   }
 }
 
+/** Rejects as soon as the signal is given, whatever `promise` does later. */
+async function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return promise;
+  const aborted = Promise.withResolvers<never>();
+  const onAbort = (): void => {
+    aborted.reject(signal.reason as Error);
+  };
+  signal.addEventListener("abort", onAbort, { once: true });
+  if (signal.aborted) onAbort();
+  try {
+    return await Promise.race([promise, aborted.promise]);
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+  }
+}
+
+/** Ends group after group, whatever fails. @throws the first failure, after all were asked. */
+async function endAll(groups: readonly (readonly { stop: () => Promise<void> }[])[]): Promise<void> {
+  const failures: unknown[] = [];
+  for (const group of groups) {
+    const results = await Promise.allSettled(group.map((member) => member.stop()));
+    failures.push(...results.flatMap((result) => (result.status === "rejected" ? [result.reason as unknown] : [])));
+  }
+  if (failures.length > 0) throw failures[0];
+}
+
 /**
  * Starts a whole cluster: etcd, kube-apiserver, kube-controller-manager, operator, one atelet and the router. What an
  * earlier one on the same folder left is cleaned up first; its actors are still there. Resolves when all is ready.
@@ -198,7 +224,7 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
     const ports = await pickPorts(portNames, remembered.ports);
     state.writeSettings({ format: 1, subnet, ports });
     const addresses = subnetAddresses(subnet);
-    const { say } = options;
+    const { say, signal } = options;
     const environment = partEnvironment(settings);
 
     plane = await ControlPlane.start({
@@ -210,6 +236,7 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
       fsync: options.fsync ?? true,
       say,
     });
+    signal?.throwIfAborted();
     const { client, pki, server } = plane;
     const nodeName = nodeNameOfMachine();
     await applyCrds(client);
@@ -280,11 +307,10 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
       metricsUrls: urls,
       tools,
     });
-    await cluster.ready();
+    await abortable(cluster.ready(), signal);
     return cluster;
   } catch (error) {
-    for (const part of started) await part.stop();
-    await plane?.stop();
+    await endAll([started, plane === undefined ? [] : [plane]]);
     state.close();
     throw error;
   }

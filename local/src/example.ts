@@ -33,8 +33,13 @@ export async function applyFile(cluster: LocalCluster, file: string): Promise<vo
   await command(cluster.tools.kubectl, ["--kubeconfig", cluster.kubeconfig, "apply", "-f", file]);
 }
 
-/** Waits until the actor answers or can be woken. @throws after `deadlineMs`, with what its status says. */
-export async function waitForActor(cluster: LocalCluster, name: string, deadlineMs: number): Promise<void> {
+/** Waits until the actor answers or can be woken. @throws after `deadlineMs`, with what its status says, or when given up. */
+export async function waitForActor(
+  cluster: LocalCluster,
+  name: string,
+  deadlineMs: number,
+  signal: AbortSignal,
+): Promise<void> {
   const path = `/apis/substrate.run/v1alpha1/namespaces/default/actors/${name}`;
   const end = performance.now() + deadlineMs;
   for (;;) {
@@ -46,6 +51,6 @@ export async function waitForActor(cluster: LocalCluster, name: string, deadline
         `actor default/${name} is not Ready after ${deadlineMs / 1000} s: ${ready?.message ?? "no status"}`,
       );
     }
-    await delay(POLL_MS);
+    await delay(POLL_MS, undefined, { signal });
   }
 }

@@ -63,19 +63,23 @@ async function run(stateDir: string, status: StatusLine): Promise<void> {
     status.say(`[${seconds()} s] ${line}`);
   };
   const ending = reasonToEnd();
+  const abort = new AbortController();
+  void ending.then((why) => {
+    abort.abort(new Error(`given up (${why})`));
+  });
   const folder = (name: string): string => {
     mkdirSync(join(stateDir, name), { recursive: true, mode: 0o700 });
     return join(stateDir, name);
   };
   say(`starting a cluster in ${stateDir}`);
-  const cluster = await startLocalCluster({ stateDir, say });
+  const cluster = await startLocalCluster({ stateDir, say, signal: abort.signal });
   try {
     say("API server, operator, atelet and router are ready");
     linkKubectl(folder("bin"), cluster.tools.kubectl);
     const [example] = await Promise.all([prepareCounter(folder("examples")), bundlePlugin(folder("bin"))]);
     await applyFile(cluster, example);
     say("applied examples/counter; waiting until it is Ready");
-    await waitForActor(cluster, "counter", ACTOR_TIMEOUT_MS);
+    await waitForActor(cluster, "counter", ACTOR_TIMEOUT_MS, abort.signal);
     status.say(welcome(cluster, seconds()));
     status.start(cluster.client);
     const why = await ending;

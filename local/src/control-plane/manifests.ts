@@ -5,7 +5,9 @@ import { parseAllDocuments } from "yaml";
 import { z } from "zod";
 import { type KubeClient, KubeError } from "@substrate/lib/kube/client.ts";
 
-const ESTABLISHED_TIMEOUT_MS = 30_000;
+const ESTABLISHED_TIMEOUT_MS = 15_000;
+const DELETED_TIMEOUT_MS = 15_000;
+const CRD_ATTEMPTS = 3;
 const POLL_MS = 50;
 
 const objectSchema = z.looseObject({
@@ -64,16 +66,44 @@ export async function applyManifest(client: KubeClient, object: Manifest, subres
 }
 
 const crdSchema = z.object({
-  status: z.object({ conditions: z.array(z.object({ type: z.string(), status: z.string() })).optional() }).optional(),
+  status: z.object({ conditions: z.array(z.object({ type: z.string(), status: z.string() })).nullish() }).optional(),
 });
 
-async function waitEstablished(client: KubeClient, crd: Manifest): Promise<void> {
+/** False when it is not served after a while. */
+async function isEstablished(client: KubeClient, crd: Manifest): Promise<boolean> {
   const end = performance.now() + ESTABLISHED_TIMEOUT_MS;
   for (;;) {
     const { status } = crdSchema.parse(await client.request("GET", pathOf(crd)));
-    if (status?.conditions?.some((condition) => condition.type === "Established" && condition.status === "True"))
-      return;
-    if (performance.now() > end) throw new Error(`CustomResourceDefinition ${crd.metadata.name} is not established`);
+    if (status?.conditions?.some((condition) => condition.type === "Established" && condition.status === "True")) {
+      return true;
+    }
+    if (performance.now() > end) return false;
+    await delay(POLL_MS);
+  }
+}
+
+async function applyCrd(client: KubeClient, crd: Manifest): Promise<void> {
+  for (let attempt = 1; ; attempt += 1) {
+    await applyManifest(client, crd);
+    if (await isEstablished(client, crd)) return;
+    if (attempt === CRD_ATTEMPTS) throw new Error(`CustomResourceDefinition ${crd.metadata.name} is not established`);
+    // An API server that was killed between accepting the names and establishing never does the latter. As nothing of
+    // this kind was ever served, nothing is lost by making it anew.
+    await deleteAndWait(client, crd);
+  }
+}
+
+async function deleteAndWait(client: KubeClient, object: Manifest): Promise<void> {
+  await client.request("DELETE", pathOf(object));
+  const end = performance.now() + DELETED_TIMEOUT_MS;
+  for (;;) {
+    try {
+      await client.request("GET", pathOf(object));
+    } catch (error) {
+      if (error instanceof KubeError && error.status === 404) return;
+      throw error;
+    }
+    if (performance.now() > end) throw new Error(`${object.kind} ${object.metadata.name} is not deleted after 15 s`);
     await delay(POLL_MS);
   }
 }
@@ -83,10 +113,7 @@ export async function applyCrds(client: KubeClient): Promise<void> {
   await Promise.all(
     filesOf(crdFolder)
       .flatMap(readManifests)
-      .map(async (crd) => {
-        await applyManifest(client, crd);
-        await waitEstablished(client, crd);
-      }),
+      .map((crd) => applyCrd(client, crd)),
   );
 }
 
