@@ -114,7 +114,7 @@ it("says which object is missing, and whose disk or file failed", async () => {
     message: expect.stringContaining("no-such") as string,
   });
   await store.put("f", text("1"));
-  await expect(store.getFile("f", join(dir, "no-folder", "x"), expected)).rejects.toMatchObject({ code: "NO_ROOM" });
+  await expect(store.getFile("f", join(dir, "no-folder", "x"), expected)).rejects.toMatchObject({ code: "INTERNAL" });
   expect(await readdir(join(root, ".tmp"))).toEqual([]);
 });
 

@@ -107,7 +107,12 @@ export class FileStore implements ObjectStore {
       const copied = await this.#copier.copy(path, target, { durable: false }).catch((error: unknown) => {
         if (!(error instanceof CopyError)) throw error;
         if (error.side === "to") {
-          throw new SubstrateError("NO_ROOM", `writing ${target}: ${error.message}${fixOf(error)}`, { cause: error });
+          const full = ["ENOSPC", "EDQUOT"].includes(error.code);
+          throw new SubstrateError(
+            full ? "NO_ROOM" : "INTERNAL",
+            `writing ${target}: ${error.message}${fixOf(error)}`,
+            { cause: error },
+          );
         }
         if (!isAbsent(error)) throw error;
         throw new SubstrateError("SNAPSHOT_DAMAGED", `${key} is missing from the store ${this.#root}`);
