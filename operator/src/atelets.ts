@@ -46,8 +46,9 @@ export class Atelets {
 
   constructor(options: AteletsOptions) {
     this.#options = options;
-    options.leases.onChange((nodeName) => {
-      this.#refresh(nodeName);
+    options.leases.onChange((key) => {
+      // keys are <namespace>/<name>; a Lease is named as its node
+      this.#refresh(key.slice(key.indexOf("/") + 1));
     });
     options.nodes.onChange((nodeName, now, before) => {
       if (now?.spec?.unschedulable !== before?.spec?.unschedulable) options.onNode(nodeName);
