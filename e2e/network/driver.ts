@@ -1,4 +1,7 @@
 import { createLogger } from "@substrate/lib/log.ts";
+import { listConnections, type TupleSide } from "@substrate/atelet/network/conntrack.ts";
+import { loadLinux } from "@substrate/atelet/network/linux.ts";
+import { decode, encode } from "@substrate/atelet/network/netlink.ts";
 import { NftActorNetwork } from "@substrate/atelet/network/nft-network.ts";
 import { type Slot } from "@substrate/atelet/network/network.ts";
 import { serveRemote } from "./remote.ts";
@@ -16,7 +19,25 @@ const network = new NftActorNetwork({
   log: createLogger("network-driver", "warn"),
 });
 
+/** How many connections of an actor the kernel tracks: from outside and to outside. */
+function connections(nodeAddress: string): number {
+  const socket = loadLinux().netlinkSocket("netfilter");
+  const sides: TupleSide[] = ["original", "reply"];
+  const counts = sides.map((side) => {
+    socket.send(encode([listConnections(side, nodeAddress)]));
+    let count = 0;
+    for (;;) {
+      const replies = decode(socket.receive());
+      count += replies.bodies.length;
+      if (replies.acknowledged > 0) return count;
+    }
+  });
+  socket.close();
+  return counts.reduce((sum, count) => sum + count);
+}
+
 serveRemote({
+  connections,
   start: (keep: number[]) => network.start(keep),
   acquire: () => network.acquire(),
   adopt: (index: number) => network.adopt(index),

@@ -86,7 +86,7 @@ describe("the actors' network", () => {
     const { program, slot } = actor(0);
     expect(await ask(program, addresses.internet, 80)).toBe(`lan hello ${addresses.pod}`);
     expect(await ask(program, addresses.resolver, 53)).toBe(`lan hello ${addresses.pod}`);
-    expect(await program.call("askUdp", addresses.resolver, 53, answerMs)).toBe("dns");
+    expect(await program.call("askUdp", addresses.resolver, 53, "open", answerMs)).toBe("dns");
     const pod = topology.peer("pod");
     await pod.call("listen", 9000, "pod");
     const denied: [string, number][] = [
@@ -112,15 +112,17 @@ describe("the actors' network", () => {
     await network.call("block", slot);
     const silent = await Promise.all([
       ask(program, addresses.internet, 80, silenceMs),
-      program.call("askUdp", addresses.resolver, 53, silenceMs),
+      program.call("askUdp", addresses.resolver, 53, "while blocked", silenceMs),
       ask(router, addresses.pod, outerPort, silenceMs),
-      router.call("askKept", 2, "b", silenceMs),
+      router.call("askKept", 2, "while blocked", silenceMs),
     ]);
+    expect(await program.call("received")).not.toContain("while blocked");
+    expect(await lan.call("received")).not.toContain("while blocked");
     expect(silent).toEqual(["silence", "silence", "silence", "silence"]);
     expect(await ask(router, addresses.pod, actor(0).outerPort)).toContain("one hello");
     await network.call("open", slot);
     // What was sent while it was blocked arrives now by itself.
-    expect(await router.call("askKept", 2, "", answerMs)).toContain("two b");
+    expect(await router.call("askKept", 2, "", answerMs)).toContain("two while blocked");
   });
 
   it("closes an unpublished port for newcomers only, and never publishes the same one again", async () => {
@@ -154,9 +156,12 @@ describe("the actors' network", () => {
   it("forgets a released actor's connections", async () => {
     const { program, slot, outerPort } = actor(1);
     await router.call("keep", 5, addresses.pod, outerPort);
+    expect(await ask(program, addresses.internet, 80)).toBe(`lan hello ${addresses.pod}`);
+    expect(await network.call("connections", slot.nodeAddress)).toBeGreaterThan(1);
     await network.call("release", slot);
     await program.kill();
-    // Were the connection still tracked, the packet would be sent on to the address of whoever has it next.
+    // Were they still tracked, packets would be sent on to whoever has the address next.
+    expect(await network.call("connections", slot.nodeAddress)).toBe(0);
     expect(await router.call("askKept", 5, "a", answerMs)).toBe("ECONNRESET");
     expect(await ask(router, addresses.pod, outerPort)).toBe("ECONNREFUSED");
     expect(topology.run("pod", "ip -br link")).not.toContain(`a${slot.index}@`);

@@ -5,6 +5,7 @@ import { serveRemote } from "./remote.ts";
 
 /** Somebody in some network namespace who listens, asks and keeps connections open. One line asked, one answered. */
 const kept = new Map<number, Socket>();
+const received: string[] = [];
 
 function failure(error: unknown): string {
   return error instanceof Error && "code" in error ? String(error.code) : String(error);
@@ -37,14 +38,21 @@ serveRemote({
   async listen(port: number, name: string) {
     const server = createServer((socket) => {
       socket.on("error", () => socket.destroy());
-      socket.on("data", (bytes) => socket.write(`${name} ${bytes.toString().trim()} ${socket.remoteAddress ?? "?"}\n`));
+      socket.on("data", (bytes) => {
+        const text = bytes.toString().trim();
+        received.push(text);
+        socket.write(`${name} ${text} ${socket.remoteAddress ?? "?"}\n`);
+      });
     });
     server.listen(port, "0.0.0.0");
     await once(server, "listening");
   },
+  /** Every line that anybody has sent to this one's listeners. */
+  received: () => received,
   async listenUdp(host: string, port: number, name: string) {
     const socket = createSocket("udp4");
-    socket.on("message", (_, from) => {
+    socket.on("message", (bytes, from) => {
+      received.push(bytes.toString());
       socket.send(name, from.port, from.address);
     });
     socket.bind(port, host);
@@ -58,9 +66,9 @@ serveRemote({
     socket.destroy();
     return answer;
   },
-  async askUdp(host: string, port: number, timeoutMs: number) {
+  async askUdp(host: string, port: number, text: string, timeoutMs: number) {
     const socket = createSocket("udp4");
-    socket.send("?", port, host);
+    socket.send(text, port, host);
     try {
       const [bytes] = (await once(socket, "message", { signal: AbortSignal.timeout(timeoutMs) })) as [Buffer];
       return bytes.toString();

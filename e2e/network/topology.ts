@@ -66,7 +66,12 @@ export class Topology {
 
   driver(): Remote {
     return this.#track(
-      new Remote(["-t", this.pid("pod"), "-n", "-m"], this.#script("driver"), this.netnsDir, addresses.pod),
+      new Remote(
+        ["-t", this.pid("pod"), "-n", "-m"],
+        new URL("./driver.ts", import.meta.url),
+        this.netnsDir,
+        addresses.pod,
+      ),
     );
   }
 
@@ -86,12 +91,8 @@ export class Topology {
     rmSync(this.#dir, { recursive: true, force: true });
   }
 
-  #script(name: string): URL {
-    return new URL(`./${name}.ts`, import.meta.url);
-  }
-
   #peer(enter: readonly string[]): Remote {
-    return this.#track(new Remote(enter, this.#script("peer")));
+    return this.#track(new Remote(enter, new URL("./peer.ts", import.meta.url)));
   }
 
   #track(remote: Remote): Remote {
