@@ -83,12 +83,14 @@ export class LocalCluster {
   readonly tools: ToolPaths;
   readonly #state: StateFolder;
   readonly #plane: ControlPlane;
+  readonly #network: PodNetwork;
   readonly #parts: Readonly<Record<Part, SupervisedProcess>>;
 
   /** Use `startLocalCluster`. */
   constructor(own: {
     state: StateFolder;
     plane: ControlPlane;
+    network: PodNetwork;
     parts: Readonly<Record<Part, SupervisedProcess>>;
     nodeName: string;
     routerPort: number;
@@ -97,6 +99,7 @@ export class LocalCluster {
   }) {
     this.#state = own.state;
     this.#plane = own.plane;
+    this.#network = own.network;
     this.#parts = own.parts;
     this.stateDir = own.state.path;
     this.id = own.state.id;
@@ -154,6 +157,7 @@ export class LocalCluster {
   async stop(): Promise<void> {
     const { operator, atelet, router } = this.#parts;
     await endAll([[atelet], [router, operator], [this.#plane]]);
+    await this.#network.release();
     this.#state.close();
   }
 
@@ -217,6 +221,7 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
   const state = StateFolder.open(options.stateDir);
   const started: SupervisedProcess[] = [];
   let plane: ControlPlane | undefined;
+  let network: PodNetwork | undefined;
   try {
     await removeLeftovers(state, options.say);
     const remembered = state.readSettings();
@@ -251,7 +256,7 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
     for (const folder of ["node", "store"]) mkdirSync(state.file(folder), { recursive: true, mode: 0o700 });
 
     const cgroup = new PodCgroup(state.id);
-    const network = new PodNetwork(state.id, subnet, ports.apiserver);
+    network = new PodNetwork(state.id, subnet, ports.apiserver);
     const urls = metricsUrls(ports, addresses.pod);
     const node = (args: string[]): (() => ProcessCommand) => {
       return () => ({ program: process.execPath, arguments: args, environment });
@@ -297,10 +302,14 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
       }),
     };
     started.push(parts.atelet, parts.router, parts.operator);
-    await Promise.all([plane.controllerManager.start(), ...started.map((part) => part.start())]);
+    await network.reserve();
+    // the parts dial each other as soon as they run: the pod's address is there before
+    await Promise.all([plane.controllerManager.start(), parts.atelet.start()]);
+    await Promise.all([parts.router.start(), parts.operator.start()]);
     const cluster = new LocalCluster({
       state,
       plane,
+      network,
       parts,
       nodeName,
       routerPort: ports.router,
@@ -311,6 +320,7 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
     return cluster;
   } catch (error) {
     await endAll([started, plane === undefined ? [] : [plane]]);
+    await network?.release();
     state.close();
     throw error;
   }

@@ -42,7 +42,12 @@ export async function removeLeftovers(state: StateFolder, say: (line: string) =>
   const others = alive.filter(({ name }) => name !== "atelet");
   for (const { name, identity } of atelets) await end(name, identity);
   await Promise.all(others.map(({ name, identity }) => end(name, identity)));
-  await new PodNetwork(state.id, 0, 0).remove();
+  const { subnet } = state.readSettings();
+  if (subnet !== undefined) {
+    const network = new PodNetwork(state.id, subnet, 0);
+    await network.remove();
+    await network.release();
+  }
   await new PodCgroup(state.id).remove();
   for (const { path } of records) removeRecord(path);
 }

@@ -5,17 +5,20 @@ import { command } from "../command.ts";
 
 /** The pods of all local clusters of a machine take their /30 from 10.214.0.0/16. */
 const SUBNETS = 16_384;
+/** The route of the veth's own address has 0 and wins. */
+const UNREACHABLE_METRIC = "4000";
 const REMOVE_TIMEOUT_MS = 5_000;
 
 /** The /30 with this index: its first address is the machine's end, its second the pod's. */
-export function subnetAddresses(index: number): { host: string; pod: string } {
+export function subnetAddresses(index: number): { range: string; host: string; pod: string } {
   const base = index * 4;
   const address = (offset: number): string => `10.214.${(base + offset) >> 8}.${(base + offset) & 255}`;
-  return { host: address(1), pod: address(2) };
+  return { range: `${address(0)}/30`, host: address(1), pod: address(2) };
 }
 
 function inUse(index: number): boolean {
-  const addresses = Object.values(subnetAddresses(index));
+  const { host, pod } = subnetAddresses(index);
+  const addresses = [host, pod];
   return Object.values(networkInterfaces()).some((list) => list?.some((entry) => addresses.includes(entry.address)));
 }
 
@@ -36,14 +39,31 @@ export class PodNetwork {
   readonly #interface: string;
   readonly #table: string;
   readonly #apiserverPort: number;
+  readonly #range: string;
 
   constructor(id: string, subnet: number, apiserverPort: number) {
-    const { host, pod } = subnetAddresses(subnet);
+    const { host, pod, range } = subnetAddresses(subnet);
+    this.#range = range;
     this.host = host;
     this.pod = pod;
     this.#interface = `sub${id}`;
     this.#table = `substrate_${id}`;
     this.#apiserverPort = apiserverPort;
+  }
+
+  /**
+   * While the pod is away, connections to it are refused at once. Without this route they would leave the machine by
+   * its default route and hang until they time out.
+   */
+  async reserve(): Promise<void> {
+    await command("ip", ["route", "replace", "unreachable", this.#range, "metric", UNREACHABLE_METRIC]);
+  }
+
+  /** Undoes `reserve`. */
+  async release(): Promise<void> {
+    const filter = ["type", "unreachable", "exact", this.#range];
+    if ((await command("ip", ["route", "show", ...filter])).trim() === "") return;
+    await command("ip", ["route", "del", "unreachable", this.#range, "metric", UNREACHABLE_METRIC]);
   }
 
   /** Makes the pair, its inner end as eth0 in the network namespace of `pid`, and the table. */
