@@ -1,0 +1,72 @@
+import type { Actor, SnapshotEntry } from "@substrate/crds/actor.ts";
+import { formatBytes, formatDurationMs } from "@substrate/lib/resources.ts";
+
+export interface TableOptions {
+  wide: boolean;
+  /** All namespaces: their names come first. */
+  namespaces: boolean;
+  nowMs: number;
+}
+
+/** Actors with their newest snapshots, one line each, in columns for people. */
+export function actorTable(actors: readonly Actor[], { wide, namespaces, nowMs }: TableOptions): string {
+  const header = [
+    ...(namespaces ? ["NAMESPACE"] : []),
+    ...["NAME", "STATE", "NODE", "TEMPLATE", "SNAPSHOT", "STORAGE", "READY", "AGE"],
+    ...(wide ? ["SIZE", "EPOCH", "SNAPSHOTS", "LAST OPERATION"] : []),
+  ];
+  const rows = actors.map((actor) => {
+    const { metadata, spec, status } = actor;
+    const newest = status?.snapshots?.[0];
+    return [
+      ...(namespaces ? [metadata.namespace ?? ""] : []),
+      metadata.name,
+      shortState(status?.state, "ACTOR_STATE_") + (spec.state === "Suspended" ? " (held)" : ""),
+      status?.assignment?.nodeName ?? "-",
+      spec.templateRef.name,
+      newest?.name ?? "-",
+      shortState(newest?.storageState, "SNAPSHOT_STORAGE_STATE_"),
+      status?.conditions?.find((condition) => condition.type === "Ready")?.status ?? "Unknown",
+      age(metadata.creationTimestamp, nowMs),
+      ...(wide ? wideColumns(actor) : []),
+    ];
+  });
+  return columns([header, ...rows]);
+}
+
+function wideColumns({ status }: Actor): string[] {
+  const [newest, ...older] = status?.snapshots ?? [];
+  const last = status?.lastOperation;
+  return [
+    newest?.sizeBytes === undefined ? "-" : formatBytes(newest.sizeBytes).replace(" ", ""),
+    String(status?.assignment?.epoch ?? "-"),
+    [newest, ...older]
+      .filter((entry): entry is SnapshotEntry => entry !== undefined)
+      .map((entry) => `${entry.generation}:${shortState(entry.storageState, "SNAPSHOT_STORAGE_STATE_")}`)
+      .join(",") || "-",
+    last === undefined ? "-" : `${last.type} ${last.result}${last.reason === undefined ? "" : ` (${last.reason})`}`,
+  ];
+}
+
+function shortState(state: string | undefined, prefix: string): string {
+  return state === undefined ? "-" : state.replace(prefix, "");
+}
+
+function age(creationTimestamp: string | undefined, nowMs: number): string {
+  if (creationTimestamp === undefined) return "-";
+  return formatDurationMs(Math.max(0, Math.floor((nowMs - Date.parse(creationTimestamp)) / 1000) * 1000));
+}
+
+/** Columns as wide as their widest cell, three spaces between them, as kubectl has it. */
+function columns(rows: readonly (readonly string[])[]): string {
+  const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => (row[i] ?? "").length)));
+  return rows
+    .map((row) =>
+      row
+        .map((cell, i) => cell.padEnd(widths[i] ?? 0))
+        .join("   ")
+        .trimEnd(),
+    )
+    .map((line) => `${line}\n`)
+    .join("");
+}
