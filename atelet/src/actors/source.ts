@@ -29,6 +29,14 @@ export async function claimHead(options: SourceOptions): Promise<void> {
   await phases.run("claim", async () => {
     const before = await store.head(prefix);
     // A head of our own epoch: an earlier try got as far as the claim; then its decision is in the record already.
+    const stored = generations.all().find(({ storage }) => storage.state === "COMPLETED");
+    if (before === undefined && stored !== undefined) {
+      throw new SubstrateError(
+        "STORE_UNAVAILABLE",
+        `store ${record.program.store} has nothing of actor ${nameOf(options)}, though generation ${stored.generation} ` +
+          `was stored there: is another or an unmounted folder in its place?`,
+      );
+    }
     // No head: nobody else ever ran, as every epoch that doesn't follow its own node's claims one.
     const localIsNewest = (before?.epoch ?? 0) <= record.claim.priorEpoch;
     if (!localIsNewest && before?.epoch !== epoch) {
