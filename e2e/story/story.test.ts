@@ -8,7 +8,7 @@ import { afterAll, beforeAll, describe, it } from "vitest";
 import { tools } from "../support/tools.ts";
 
 /** The same steps as `npm run demo`, in their order: each one needs those before it. */
-describe.sequential("the story of one actor", { timeout: 180_000 }, () => {
+describe("the story of one actor", { concurrent: false, timeout: 180_000 }, () => {
   const stateDir = mkdtempSync(join(tmpdir(), "sub-story-"));
   let cluster: LocalCluster | undefined;
   let story: StoryContext | undefined;

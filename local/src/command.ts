@@ -1,12 +1,13 @@
 import { spawn } from "node:child_process";
+import { homedir } from "node:os";
 
 const TIMEOUT_MS = 30_000;
-/** Programs of the distribution only; a root shell without login may lack the sbin folders. */
+/** Programs of the distribution only; a root shell without login may lack the sbin folders. HOME is where kubectl caches. */
 const PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /** Runs a program to its end and returns its stdout. @throws with its stderr unless it ends with 0 within 30 s. */
 export async function command(program: string, args: readonly string[], input = ""): Promise<string> {
-  const child = spawn(program, args, { stdio: "pipe", env: { PATH }, timeout: TIMEOUT_MS });
+  const child = spawn(program, args, { stdio: "pipe", env: { PATH, HOME: homedir() }, timeout: TIMEOUT_MS });
   const out: Buffer[] = [];
   const err: Buffer[] = [];
   child.stdout.on("data", (chunk: Buffer) => out.push(chunk));

@@ -164,11 +164,13 @@ export function storySteps(): Step[] {
       run: async (story) => {
         await countsOn(story);
         const suspending = story.kubectl("ate", "suspend", "counter");
-        let done = false;
+        const suspended = new AbortController();
         const sending = (async () => {
-          while (!done) await countsOn(story);
+          while (!suspended.signal.aborted) await countsOn(story);
         })();
-        await suspending.finally(() => (done = true));
+        await suspending.finally(() => {
+          suspended.abort();
+        });
         await sending;
       },
     },
