@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import { z } from "zod";
-import { type KubeClient } from "@substrate/lib/kube/client.ts";
+import { type KubeClient, KubeError } from "@substrate/lib/kube/client.ts";
 import { applyManifest } from "./control-plane/manifests.ts";
 import { SYSTEM_NAMESPACE } from "./parts.ts";
 
@@ -51,12 +51,21 @@ export async function registerApi(client: KubeClient, port: number, authorityFil
 export async function waitForApi(client: KubeClient, deadlineMs: number): Promise<void> {
   const end = performance.now() + deadlineMs;
   for (;;) {
+    const problem = await apiProblem(client);
+    if (problem === undefined) return;
+    if (performance.now() > end) throw new Error(`APIService ${NAME} is not available: ${problem}`);
+    await delay(POLL_MS);
+  }
+}
+
+async function apiProblem(client: KubeClient): Promise<string | undefined> {
+  try {
     const object = await client.request("GET", `/apis/apiregistration.k8s.io/v1/apiservices/${NAME}`);
     const available = statusSchema.parse(object).status?.conditions?.find(({ type }) => type === "Available");
-    if (available?.status === "True") return;
-    if (performance.now() > end) {
-      throw new Error(`APIService ${NAME} is not available: ${available?.message ?? "not looked at yet"}`);
-    }
-    await delay(POLL_MS);
+    return available?.status === "True" ? undefined : (available?.message ?? "not looked at yet");
+  } catch (error) {
+    // it is registered when the operator is ready for the first time
+    if (error instanceof KubeError && error.status === 404) return "not registered yet";
+    throw error;
   }
 }

@@ -30,7 +30,13 @@ export async function prepareCounter(folder: string): Promise<string> {
 
 /** `kubectl apply -f FILE`, as a user would. */
 export async function applyFile(cluster: LocalCluster, file: string): Promise<void> {
-  await command(cluster.tools.kubectl, ["--kubeconfig", cluster.kubeconfig, "apply", "-f", file]);
+  const cache = join(cluster.stateDir, "kube/cache");
+  await command(cluster.tools.kubectl, [
+    `--kubeconfig=${cluster.kubeconfig}`,
+    `--cache-dir=${cache}`,
+    "apply",
+    `--filename=${file}`,
+  ]);
 }
 
 /** Waits until the actor answers or can be woken. @throws after `deadlineMs`, with what its status says, or when given up. */
