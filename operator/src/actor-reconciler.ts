@@ -1,5 +1,5 @@
 import { type Actor, actors, type ActorStatus, type Snapshot, type Template } from "@substrate/crds/index.ts";
-import { SubstrateError } from "@substrate/lib/errors.ts";
+import { type ErrorCode, SubstrateError } from "@substrate/lib/errors.ts";
 import { type ActorReport, ActorState, StorageState } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { isConflict, isNotFound, type KubeClient, keyOf } from "@substrate/lib/kube/client.ts";
 import { type Reflector } from "@substrate/lib/kube/reflector.ts";
@@ -18,14 +18,14 @@ import { type AteletLink } from "./atelet-link.ts";
 import { type Atelets } from "./atelets.ts";
 import { type EventRecorder } from "./events.ts";
 import { type Freshest } from "./freshest.ts";
-import { snapshotName } from "./generations.ts";
+import { actorUidLabel, snapshotName } from "./generations.ts";
 import { type Hold, troubleOf } from "./hold.ts";
 import { type OperatorMetrics } from "./metrics.ts";
 import { type Operations } from "./operations.ts";
 import { programOf } from "./programs.ts";
 import { type ReconcileResult } from "./queue.ts";
 import { type Revisions } from "./revisions.ts";
-import { SettledStates } from "./settled-states.ts";
+import { SettledStates, transitionalAfterMs } from "./settled-states.ts";
 import { statusEvents } from "./status-events.ts";
 import { type Waker } from "./wake.ts";
 
@@ -49,6 +49,7 @@ export interface ActorReconcilerOptions {
 
 /** How soon what depends on a node that doesn't answer, or isn't done, is looked at again. */
 const blockedRetryMs = 5_000;
+const reconnectRetryMs = 250;
 
 /** What one pass found out beside the world that it read. */
 interface Findings {
@@ -74,7 +75,7 @@ export class ActorReconciler {
     try {
       await this.#converge(current, findings);
     } catch (error) {
-      findings.blocked = troubleOf(error);
+      if (isForPeople(error)) findings.blocked = troubleOf(error);
       throw error;
     } finally {
       await this.#writeStatus(this.#options.actors.get(key) ?? current, findings);
@@ -165,6 +166,9 @@ export class ActorReconciler {
       const message = "Let go without removing its files and stored data, as its annotation substrate.run/abandon asks";
       events.record(actor, { type: "Warning", reason: "Abandoned", message });
     } else if (assignment !== undefined) {
+      // an atelet that was just restarted, or not yet heard of after our own start, is no news
+      const silentMs = assignment.nodeName === undefined ? 0 : atelets.view(assignment.nodeName).unreachableMs;
+      if (silentMs > 0 && silentMs < blockedRetryMs) return { requeueAfterMs: reconnectRetryMs };
       const link = assignment.nodeName === undefined ? atelets.anyReachable() : atelets.get(assignment.nodeName);
       const blocked = await this.#releaseForGood(actor, link, assignment.nodeName);
       if (blocked !== undefined) {
@@ -242,12 +246,29 @@ export class ActorReconciler {
       for (const facts of statusEvents(actor.status, status)) events.record(actor, facts);
     }
     if (status.lastOperation?.endTime !== undefined) operations.shown(uid, status.lastOperation.id);
+    // a running one is shown only when it lasts
+    for (const { endUnixMs, startUnixMs } of operations.of(uid)) {
+      const leftMs = startUnixMs + transitionalAfterMs - Date.now();
+      if (endUnixMs === undefined && leftMs > 0) soonest(findings, leftMs);
+    }
     // one finished operation is shown at a time
     if (operations.of(uid).some(({ endUnixMs }) => endUnixMs !== undefined)) soonest(findings, 0);
   }
 }
 
-export const actorUidLabel = "substrate.run/actor-uid";
+/** Failures that pass by themselves: they are retried and logged, but change no condition. */
+const passing: ReadonlySet<ErrorCode> = new Set([
+  "MOVED",
+  "STALE_SESSION",
+  "STALE_TERM",
+  "NODE_UNAVAILABLE",
+  "SHUTTING_DOWN",
+  "TIMEOUT",
+]);
+
+function isForPeople(error: unknown): boolean {
+  return error instanceof SubstrateError && !passing.has(error.code);
+}
 
 function isAsleep({ state }: ActorReport): boolean {
   return (

@@ -67,11 +67,6 @@ export function observedState(world: Omit<ActorWorld, "state">): ActorState {
   return started || template?.status?.phase === "Ready" ? "ACTOR_STATE_SUSPENDED" : "ACTOR_STATE_PENDING";
 }
 
-/** States that pass: written only when they last. */
-export function isTransitional(state: ActorState): boolean {
-  return state === "ACTOR_STATE_RESUMING" || state === "ACTOR_STATE_SUSPENDING";
-}
-
 function isoSeconds(unixMs: number): string {
   return new Date(unixMs).toISOString().replace(/\.\d+Z$/, "Z");
 }
@@ -83,6 +78,8 @@ function templateTrouble({ actor, template }: ActorWorld): Trouble | undefined {
     return { reason: "TemplateMissing", message };
   }
   if (template.status?.phase === "Ready") return undefined;
+  // it wakes with the revision that its snapshot was made with, whatever becomes of the newest one
+  if ((actor.status?.generation ?? 0) > 0 && actor.status?.revision !== undefined) return undefined;
   const cause = template.status?.conditions?.find(({ type }) => type === "Ready")?.message;
   const message = `Template ${actor.metadata.namespace}/${name} is not Ready${cause === undefined ? "" : `: ${cause}`}`;
   return { reason: "TemplateNotReady", message };
@@ -168,7 +165,7 @@ export function desiredStatus(world: ActorWorld): Omit<ActorStatus, "assignment"
     (report?.revision === "" ? undefined : report?.revision) ??
     before?.revision ??
     (generation === 0 ? template?.status?.revision : undefined);
-  const operation = publishedOperation(world.operations, report?.lastOperation, before?.lastOperation);
+  const operation = publishedOperation(world.operations, report?.lastOperation, before?.lastOperation, world.now);
   const crash =
     report === undefined
       ? before?.crash

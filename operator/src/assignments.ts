@@ -2,7 +2,7 @@ import { type Actor, actors } from "@substrate/crds/index.ts";
 import { isConflict, type KubeClient, keyOf } from "@substrate/lib/kube/client.ts";
 import { namespaces } from "@substrate/lib/kube/types.ts";
 import { SubstrateError } from "@substrate/lib/errors.ts";
-import { type ReleaseResponse } from "@substrate/lib/gen/substrate/atelet/v1/atelet.ts";
+import { type Leader, type ReleaseResponse } from "@substrate/lib/gen/substrate/atelet/v1/atelet.ts";
 import { type ActorKey, type Program } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { type AteletLink } from "./atelet-link.ts";
 import { type Freshest } from "./freshest.ts";
@@ -22,11 +22,14 @@ export class Assignments {
   readonly #client: KubeClient;
   readonly #actors: Freshest<Actor>;
   readonly #clusterUid: string;
+  readonly #leader: () => Leader;
 
-  constructor(client: KubeClient, freshest: Freshest<Actor>, clusterUid: string) {
+  /** `leader` throws while this process does not lead: then nothing is written. */
+  constructor(client: KubeClient, freshest: Freshest<Actor>, clusterUid: string, leader: () => Leader) {
     this.#client = client;
     this.#actors = freshest;
     this.#clusterUid = clusterUid;
+    this.#leader = leader;
   }
 
   /**
@@ -117,6 +120,7 @@ export class Assignments {
   }
 
   async #write(actor: Actor, assignment: Record<string, string | number | null>): Promise<Actor> {
+    this.#leader();
     const { name, namespace, resourceVersion } = actor.metadata;
     const patch = { metadata: { resourceVersion }, status: { assignment } };
     const written = await this.#client.mergePatch(actors, name, namespace, patch, { subresource: "status" });
@@ -125,6 +129,7 @@ export class Assignments {
   }
 
   async #writeFinalizers(actor: Actor, finalizers: string[]): Promise<Actor> {
+    this.#leader();
     const { name, namespace, resourceVersion } = actor.metadata;
     const patch = { metadata: { resourceVersion, finalizers } };
     const written = await this.#client.mergePatch(actors, name, namespace, patch);

@@ -1,6 +1,9 @@
 import { type Actor, type SnapshotEntry } from "@substrate/crds/index.ts";
 import { type ActorReport, type Generation, StorageState } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 
+/** On Snapshot objects: the actor whose generation it is. */
+export const actorUidLabel = "substrate.run/actor-uid";
+
 /** How many generations an Actor's status lists at most. */
 export const maxListed = 16;
 

@@ -4,8 +4,9 @@ import { type LeaseHolder } from "@substrate/lib/kube/lease.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 
 /** Renewal leaves room for three failed tries within the Lease's duration. */
-const renewEveryMs = 2_500;
-export const leaseDurationMs = 10_000;
+const renewEveryMs = 1_500;
+/** Also how long a killed operator's successor waits: nodes serve and wake by themselves meanwhile. */
+export const leaseDurationMs = 6_000;
 
 export interface LeadershipListener {
   /** The Lease is ours under this term. */

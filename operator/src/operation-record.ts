@@ -1,3 +1,4 @@
+import { transitionalAfterMs } from "./settled-states.ts";
 import { type LastOperation } from "@substrate/crds/index.ts";
 import { type Operation, OperationResult, OperationType } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 
@@ -49,20 +50,23 @@ function resultOf(result: OperationResult): LastOperation["result"] {
 
 /**
  * What status.lastOperation is to be. A finished operation of the operator that was never shown comes first, oldest
- * first, because somebody may wait for its id; else the newest known one, where a result beats "running".
+ * first, because somebody may wait for its id; else the newest known one, where a result beats "running" and what runs
+ * for less than a second isn't mentioned.
  */
 export function publishedOperation(
   own: readonly OperationRecord[],
   reported: Operation | undefined,
   published: LastOperation | undefined,
+  now: Date,
 ): LastOperation | undefined {
   const unshown = own.find(
     ({ endUnixMs, id }) => endUnixMs !== undefined && !(published?.id === id && published.endTime !== undefined),
   );
   if (unshown !== undefined) return toStatus(unshown);
-  const known: LastOperation[] = own.map(toStatus);
-  if (reported !== undefined && reported.id !== "") known.push(toStatus(ofReport(reported)));
-  if (published !== undefined) known.unshift(published);
+  const seen = reported === undefined || reported.id === "" ? own : [...own, ofReport(reported)];
+  const lasting = ({ endUnixMs, startUnixMs }: OperationRecord): boolean =>
+    endUnixMs !== undefined || now.getTime() - startUnixMs >= transitionalAfterMs;
+  const known = [...(published === undefined ? [] : [published]), ...seen.filter(lasting).map(toStatus)];
   const newest = known.reduce<LastOperation | undefined>((best, next) => {
     if (best === undefined) return next;
     if (best.id === next.id) return best.endTime === undefined ? next : best;

@@ -104,7 +104,7 @@ export class Operator {
     };
     const events = new EventRecorder(client, log);
     const revisions = new Revisions(client);
-    const assignments = new Assignments(client, freshActors, clusterUid);
+    const assignments = new Assignments(client, freshActors, clusterUid, () => this.leadership.proof());
     this.waker = new Waker({ ...common, assignments, revisions, onChange });
     this.operations = new Operations({ ...common, waker: this.waker, onChange });
     const actorReconciler = new ActorReconciler({
@@ -121,12 +121,13 @@ export class Operator {
         this.#queues.Snapshot.add(key);
       },
     });
+    const trials = new Trials();
     const templateReconciler = new TemplateReconciler({
       ...common,
       templates: new Freshest(this.#cache.templates),
       actors: this.#cache.actors,
       revisions,
-      trials: new Trials(),
+      trials,
       events,
       enqueue: (key) => {
         this.#queues.Template.add(key);
@@ -143,7 +144,7 @@ export class Operator {
       Actor: this.#queue("Actor", (key) => actorReconciler.reconcile(key)),
       Snapshot: this.#queue("Snapshot", (key) => snapshotReconciler.reconcile(key)),
     };
-    this.#watch(actorReconciler);
+    this.#watch(actorReconciler, trials);
   }
 
   /** Follows the API server and leads while the Lease is ours; resolves after `signal` has aborted and all has ended. */
@@ -210,7 +211,7 @@ export class Operator {
     return queue;
   }
 
-  #watch(actorReconciler: ActorReconciler): void {
+  #watch(actorReconciler: ActorReconciler, trials: Trials): void {
     const { Actor: actorQueue, Snapshot: snapshotQueue, Template: templateQueue } = this.#queues;
     this.#cache.actors.onChange((key, now, before) => {
       if (before !== undefined && now?.metadata.uid !== before.metadata.uid) {
@@ -222,7 +223,8 @@ export class Operator {
     this.#cache.snapshots.onChange((key) => {
       snapshotQueue.add(key);
     });
-    this.#cache.templates.onChange((key) => {
+    this.#cache.templates.onChange((key, now, before) => {
+      if (now === undefined) trials.forgetTemplate(before?.metadata.uid ?? "");
       templateQueue.add(key);
       for (const actor of this.#cache.actors.list()) {
         const { namespace = "" } = actor.metadata;

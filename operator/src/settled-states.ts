@@ -1,8 +1,11 @@
 import { type ActorState } from "@substrate/crds/index.ts";
-import { isTransitional } from "./actor-status.ts";
 
 /** A transitional state is written into a status only when it lasts for longer. */
 export const transitionalAfterMs = 1_000;
+
+function isTransitional(state: ActorState): boolean {
+  return state === "ACTOR_STATE_RESUMING" || state === "ACTOR_STATE_SUSPENDING";
+}
 
 export interface SettledState {
   state: ActorState;

@@ -1,13 +1,12 @@
 import { type Actor, type Snapshot, snapshots, type SnapshotStatus } from "@substrate/crds/index.ts";
 import { type Generation } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { isAlreadyExists, isConflict, isNotFound, type KubeClient } from "@substrate/lib/kube/client.ts";
-import { actorUidLabel } from "./actor-reconciler.ts";
 import { differs } from "./actor-status.ts";
 import { type Atelets } from "./atelets.ts";
 import { mergeConditions } from "./conditions.ts";
 import { type EventRecorder } from "./events.ts";
 import { type Freshest } from "./freshest.ts";
-import { parseSnapshotName, snapshotStorageState } from "./generations.ts";
+import { actorUidLabel, parseSnapshotName, snapshotStorageState } from "./generations.ts";
 import { type OperatorMetrics } from "./metrics.ts";
 import { type ReconcileResult } from "./queue.ts";
 

@@ -56,6 +56,7 @@ export class TemplateReconciler {
     const status = template.status;
     if (status?.revision === revision && status.phase === "Ready" && status.imageDigest !== undefined) {
       const { reason = "Validated", message = "" } = status.conditions?.find(({ type }) => type === "Ready") ?? {};
+      await revisions.save(template, revision, { part, imageDigest: status.imageDigest });
       await this.#write(template, revision, { phase: "Ready", reason, message, imageDigest: status.imageDigest });
       return {};
     }

@@ -36,6 +36,11 @@ export class Trials {
     this.#trials.delete(key);
   }
 
+  /** The Template is gone. */
+  forgetTemplate(templateUid: string): void {
+    for (const key of this.#trials.keys()) if (key.startsWith(`${templateUid}/`)) this.#trials.delete(key);
+  }
+
   async #run(key: string, link: AteletLink, program: Program): Promise<void> {
     try {
       const { imageDigest, readyMs } = await link.call(
@@ -43,9 +48,13 @@ export class Trials {
         { program },
         { deadlineMs: trialDeadlineMs },
       );
-      this.#trials.set(key, { kind: "ready", imageDigest, readyMs: Number(readyMs) });
+      this.#end(key, { kind: "ready", imageDigest, readyMs: Number(readyMs) });
     } catch (error) {
-      this.#trials.set(key, { kind: "failed", error: asSubstrateError(error) });
+      this.#end(key, { kind: "failed", error: asSubstrateError(error) });
     }
+  }
+
+  #end(key: string, outcome: TrialOutcome): void {
+    if (this.#trials.has(key)) this.#trials.set(key, outcome);
   }
 }

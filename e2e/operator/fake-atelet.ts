@@ -1,0 +1,306 @@
+import { randomUUID } from "node:crypto";
+import { SubstrateError } from "@substrate/lib/errors.ts";
+import {
+  AteletServiceService,
+  type AssignRequest,
+  type AteletServiceServer,
+  type ReadLogRequest,
+  type ReadLogResponse,
+  type ReleaseRequest,
+  type ResumeRequest,
+  type SetHoldRequest,
+  SuspendMode,
+  type SuspendRequest,
+  type WatchActorsRequest,
+  type WatchActorsResponse,
+} from "@substrate/lib/gen/substrate/atelet/v1/atelet.ts";
+import {
+  type ActorReport,
+  ActorState,
+  type Generation,
+  OperationResult,
+  OperationType,
+  StorageState,
+} from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { type KubeClient } from "@substrate/lib/kube/client.ts";
+import { leases, microTime } from "@substrate/lib/kube/types.ts";
+import { createLogger } from "@substrate/lib/log.ts";
+import { type RpcServer, send, startRpcServer, streamHandler, unaryHandler } from "@substrate/lib/rpc/server.ts";
+import { serverCredentials, type TlsMaterial } from "@substrate/lib/rpc/tls.ts";
+
+type Event = NonNullable<WatchActorsResponse["event"]>;
+
+/** A call as it came, for assertions. */
+export interface Call {
+  method: "assign" | "resume" | "suspend" | "release" | "setHold" | "tryProgram";
+  uid: string;
+  epoch: number;
+}
+
+/**
+ * AteletService over real gRPC, with records in memory in place of sandboxes: it keeps the contract's rules of
+ * sessions, epochs, releases and holds, and does what a test asks it to (refuse, hang, lose its session).
+ */
+export class FakeAtelet {
+  readonly nodeName: string;
+  readonly calls: Call[] = [];
+  readonly actors = new Map<string, ActorReport>();
+  readonly released = new Map<string, number>();
+  /** Thrown by the next calls of the method, once each. */
+  readonly refusals: { method: Call["method"]; error: SubstrateError }[] = [];
+  /** Awaited by resume before it answers. */
+  resumeGate: Promise<void> = Promise.resolve();
+  /** Awaited by a deleting release before it answers. */
+  deleteGate: Promise<void> = Promise.resolve();
+  session: string = randomUUID();
+  readonly #client: KubeClient;
+  readonly #tls: TlsMaterial;
+  readonly #watchers = new Set<(event: Event) => void>();
+  readonly #log = createLogger("fake-atelet", "error");
+  #server: RpcServer | undefined;
+  #sequence = 0n;
+  #address = "127.0.0.1:0";
+
+  constructor(nodeName: string, client: KubeClient, tls: TlsMaterial) {
+    this.nodeName = nodeName;
+    this.#client = client;
+    this.#tls = tls;
+  }
+
+  async start(): Promise<void> {
+    const allowed = ["system:serviceaccount:substrate-system:operator"];
+    const options = { log: this.#log, allowed };
+    const implementation: AteletServiceServer = {
+      assign: unaryHandler(options, (request) => this.#assign(request)),
+      resume: unaryHandler(options, (request) => this.#resume(request)),
+      suspend: unaryHandler(options, (request) => this.#suspend(request)),
+      release: unaryHandler(options, (request) => this.#release(request)),
+      setHold: unaryHandler(options, (request) => this.#setHold(request)),
+      tryProgram: unaryHandler(options, (request) => {
+        this.#note("tryProgram", request.program?.templateUid ?? "", 0n);
+        return Promise.resolve({ imageDigest: `sha256:${"a".repeat(64)}`, readyMs: 12n });
+      }),
+      watchActors: streamHandler<WatchActorsRequest, WatchActorsResponse>(options, async (call, { signal }) => {
+        const pending: Event[] = [
+          { $case: "node", value: this.#node() },
+          ...[...this.actors.values()].map((value): Event => ({ $case: "actor", value })),
+          { $case: "synced", value: {} },
+        ];
+        let wake = (): void => undefined;
+        const watcher = (event: Event): void => {
+          pending.push(event);
+          wake();
+        };
+        this.#watchers.add(watcher);
+        signal.addEventListener("abort", () => {
+          this.#watchers.delete(watcher);
+          wake();
+        });
+        while (!signal.aborted) {
+          const event = pending.shift();
+          if (event !== undefined) await send(call, { event }, signal);
+          else await new Promise<void>((resolve) => (wake = resolve));
+        }
+      }),
+      readLog: streamHandler<ReadLogRequest, ReadLogResponse>(options, async (call, { signal }) => {
+        await send(call, { data: Buffer.from(`tail=${String(call.request.tailLines)}\n`) }, signal);
+      }),
+    };
+    this.#server = await startRpcServer({
+      address: this.#address,
+      credentials: serverCredentials(this.#tls),
+      services: [{ definition: AteletServiceService, implementation }],
+    });
+    this.#address = `127.0.0.1:${String(this.#server.port)}`;
+    await this.#writeLease();
+  }
+
+  async stop(): Promise<void> {
+    await this.#server?.stop(0);
+  }
+
+  /** As after a machine's restart: another session, no sandbox alive. */
+  async newSession(): Promise<void> {
+    this.session = randomUUID();
+    await this.#writeLease();
+  }
+
+  change(uid: string, changes: Partial<ActorReport>): void {
+    const report = this.actors.get(uid);
+    if (report === undefined) throw new Error(`no actor ${uid}`);
+    this.#sequence += 1n;
+    const value = { ...report, ...changes, sequence: this.#sequence };
+    this.actors.set(uid, value);
+    for (const watcher of this.#watchers) watcher({ $case: "actor", value });
+  }
+
+  /** The newest generation's upload has ended. */
+  complete(uid: string): void {
+    const [newest] = this.actors.get(uid)?.generations ?? [];
+    if (newest === undefined) throw new Error(`actor ${uid} has no generation`);
+    const completed: Generation = {
+      ...newest,
+      storageState: StorageState.STORAGE_STATE_COMPLETED,
+      storedBytes: 512n,
+      location: `ns/${uid}/${String(newest.generation)}-1`,
+      digest: "sha256:manifest",
+      completedUnixMs: BigInt(Date.now()),
+    };
+    this.change(uid, { generations: [completed] });
+  }
+
+  async #writeLease(): Promise<void> {
+    await this.#client.apply(
+      leases,
+      {
+        metadata: {
+          name: this.nodeName,
+          namespace: "substrate-system",
+          labels: { "substrate.run/part": "atelet" },
+          annotations: {
+            "substrate.run/address": this.#address,
+            "substrate.run/boot-id": "boot",
+            "substrate.run/runtime": "fake",
+          },
+        },
+        spec: { holderIdentity: this.session, leaseDurationSeconds: 30, renewTime: microTime(new Date()) },
+      },
+      { force: true },
+    );
+  }
+
+  #node(): Extract<Event, { $case: "node" }>["value"] {
+    const mebibyte = 1024n ** 2n;
+    return {
+      session: this.session,
+      bootId: "boot",
+      limitBytes: 4_096n * mebibyte,
+      bookedBytes: 0n,
+      lentBytes: 0n,
+      reserveBytes: 128n * mebibyte,
+      runtime: "fake",
+    };
+  }
+
+  #note(method: Call["method"], uid: string, epoch: bigint): void {
+    this.calls.push({ method, uid, epoch: Number(epoch) });
+    const index = this.refusals.findIndex((refusal) => refusal.method === method);
+    const [refusal] = index === -1 ? [] : this.refusals.splice(index, 1);
+    if (refusal !== undefined) throw refusal.error;
+  }
+
+  #granted(uid: string, epoch: bigint): ActorReport {
+    const report = this.actors.get(uid);
+    if (report === undefined || report.grant?.epoch !== epoch)
+      throw new SubstrateError("MOVED", `epoch ${String(epoch)}`);
+    return report;
+  }
+
+  async #assign({ actor, grant, program, held }: AssignRequest): Promise<Record<string, never>> {
+    if (actor === undefined || grant === undefined) throw new SubstrateError("INVALID", "no actor or grant");
+    this.#note("assign", actor.uid, grant.epoch);
+    if (grant.session !== this.session) throw new SubstrateError("STALE_SESSION", "another session");
+    if (grant.epoch <= BigInt(this.released.get(actor.uid) ?? 0)) throw new SubstrateError("MOVED", "released");
+    const known = this.actors.get(actor.uid);
+    if ((known?.grant?.epoch ?? 0n) > grant.epoch) throw new SubstrateError("MOVED", "surpassed");
+    const report: ActorReport = known ?? {
+      actor,
+      grant,
+      state: ActorState.ACTOR_STATE_SUSPENDED,
+      held,
+      generations: [],
+      lastOperation: undefined,
+      crash: undefined,
+      lastActivityUnixMs: 0n,
+      revision: program?.revision ?? "",
+      sequence: 0n,
+    };
+    this.actors.set(actor.uid, report);
+    this.change(actor.uid, { grant, held });
+    return Promise.resolve({});
+  }
+
+  async #resume({ actorUid, epoch, operationId }: ResumeRequest): Promise<{ generation: bigint }> {
+    this.#note("resume", actorUid, epoch);
+    const report = this.#granted(actorUid, epoch);
+    const generation = report.generations[0]?.generation ?? 0n;
+    if (report.state === ActorState.ACTOR_STATE_RUNNING) return { generation };
+    const startUnixMs = BigInt(Date.now());
+    this.change(actorUid, { state: ActorState.ACTOR_STATE_RESUMING });
+    await this.resumeGate;
+    this.change(actorUid, {
+      state: ActorState.ACTOR_STATE_RUNNING,
+      lastOperation: {
+        id: operationId,
+        type: OperationType.OPERATION_TYPE_RESUME,
+        result: OperationResult.OPERATION_RESULT_SUCCEEDED,
+        reason: "",
+        message: "",
+        startUnixMs,
+        endUnixMs: BigInt(Date.now()),
+      },
+    });
+    return { generation };
+  }
+
+  async #suspend(request: SuspendRequest): Promise<{ generation: Generation }> {
+    const { actorUid, epoch, targetGeneration, mode, operationId } = request;
+    this.#note("suspend", actorUid, epoch);
+    const report = this.#granted(actorUid, epoch);
+    const startUnixMs = BigInt(Date.now());
+    if (report.generations[0]?.generation !== targetGeneration) {
+      const made: Generation = {
+        generation: targetGeneration,
+        epoch,
+        storageState: StorageState.STORAGE_STATE_PENDING,
+        local: true,
+        sizeBytes: 1_024n,
+        storedBytes: 0n,
+        location: "",
+        digest: "",
+        revision: report.revision,
+        runtime: "fake",
+        createdUnixMs: startUnixMs,
+        completedUnixMs: 0n,
+        message: "",
+      };
+      this.change(actorUid, {
+        state: ActorState.ACTOR_STATE_SUSPENDED,
+        generations: [made, ...report.generations],
+        lastOperation: {
+          id: operationId,
+          type: OperationType.OPERATION_TYPE_SUSPEND,
+          result: OperationResult.OPERATION_RESULT_SUCCEEDED,
+          reason: "",
+          message: "",
+          startUnixMs,
+          endUnixMs: BigInt(Date.now()),
+        },
+      });
+    }
+    if (mode === SuspendMode.SUSPEND_MODE_SYNC) this.complete(actorUid);
+    const [newest] = this.actors.get(actorUid)?.generations ?? [];
+    if (newest === undefined) throw new Error("unreachable: a generation was made");
+    return Promise.resolve({ generation: newest });
+  }
+
+  async #release({ actor, epoch, deleting }: ReleaseRequest): Promise<{ done: boolean; message: string }> {
+    const uid = actor?.uid ?? "";
+    this.#note("release", uid, epoch);
+    const report = this.actors.get(uid);
+    if (!deleting && report?.state === ActorState.ACTOR_STATE_RUNNING)
+      throw new SubstrateError("NOT_RELEASABLE", "runs");
+    if (deleting) await this.deleteGate;
+    this.released.set(uid, Number(epoch));
+    this.actors.delete(uid);
+    for (const watcher of this.#watchers) watcher({ $case: "gone", value: { uid, epoch } });
+    return { done: true, message: "" };
+  }
+
+  async #setHold({ actorUid, epoch, held }: SetHoldRequest): Promise<Record<string, never>> {
+    this.#note("setHold", actorUid, epoch);
+    this.#granted(actorUid, epoch);
+    this.change(actorUid, { held });
+    return Promise.resolve({});
+  }
+}

@@ -1,0 +1,215 @@
+import { describe, expect, it } from "vitest";
+import { type Actor, type ActorStatus, type Template } from "@substrate/crds/index.ts";
+import { type ActorReport, StorageState } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { type ActorWorld, desiredStatus, differs, observedState } from "./actor-status.ts";
+import { type Condition } from "@substrate/crds/index.ts";
+
+const now = new Date("2026-05-01T10:00:00Z");
+
+function actorWith(
+  status?: ActorStatus,
+  changes: { spec?: Partial<Actor["spec"]>; metadata?: Partial<Actor["metadata"]> } = {},
+): Actor {
+  return {
+    apiVersion: "substrate.run/v1alpha1",
+    kind: "Actor",
+    metadata: { name: "a", namespace: "ns", uid: "u1", generation: 2, ...changes.metadata },
+    spec: { templateRef: { name: "t" }, state: "OnDemand", ...changes.spec },
+    ...(status === undefined ? {} : { status }),
+  };
+}
+
+const template = { metadata: { name: "t" }, status: { phase: "Ready", revision: "r1" } } as Template;
+
+function report(changes: Partial<ActorReport> = {}): ActorReport {
+  return {
+    actor: { uid: "u1", namespace: "ns", name: "a", namespaceUid: "n1" },
+    grant: { epoch: 1n, session: "s1" },
+    state: "ACTOR_STATE_SUSPENDED",
+    held: false,
+    generations: [],
+    lastOperation: undefined,
+    crash: undefined,
+    lastActivityUnixMs: 0n,
+    revision: "r1",
+    sequence: 1n,
+    ...changes,
+  };
+}
+
+function generation(number: bigint, storageState: StorageState): ActorReport["generations"][number] {
+  return {
+    generation: number,
+    epoch: 1n,
+    storageState,
+    local: true,
+    sizeBytes: 100n,
+    storedBytes: 0n,
+    location: "",
+    digest: "",
+    revision: "r1",
+    runtime: "x",
+    createdUnixMs: 0n,
+    completedUnixMs: 0n,
+    message: "",
+  };
+}
+
+function statusOf(
+  changes: Partial<ActorWorld>,
+): ReturnType<typeof desiredStatus> & { condition: (type: string) => Condition | undefined } {
+  const seen = {
+    actor: actorWith(),
+    template,
+    node: undefined,
+    report: undefined,
+    localNode: () => "node-a",
+    operations: [],
+    unplaced: undefined,
+    blocked: undefined,
+    now,
+    ...changes,
+  };
+  const status = desiredStatus({ ...seen, state: changes.state ?? observedState(seen) });
+  return { ...status, condition: (type) => status.conditions?.find((candidate) => candidate.type === type) };
+}
+
+const assigned: ActorStatus = { assignment: { nodeName: "node-a", epoch: 1, session: "s1" } };
+const synced = { nodeName: "node-a", synced: true, unreachableMs: 0 };
+
+describe("desiredStatus", () => {
+  it("makes a new actor of a Ready Template asleep and Ready at generation 0", () => {
+    const status = statusOf({});
+    expect(status).toMatchObject({
+      state: "ACTOR_STATE_SUSPENDED",
+      generation: 0,
+      revision: "r1",
+      observedGeneration: 2,
+    });
+    expect(status.condition("Ready")).toMatchObject({ status: "True", reason: "Asleep" });
+    expect(status.condition("Durable")).toMatchObject({ status: "False", reason: "NoSnapshot" });
+  });
+
+  it("keeps it PENDING until its Template is Ready, with the Template's trouble as message", () => {
+    const failed = {
+      metadata: { name: "t" },
+      status: { phase: "Failed", conditions: [{ type: "Ready", message: "image not found" }] },
+    } as Template;
+    const status = statusOf({ template: failed });
+    expect(status.state).toBe("ACTOR_STATE_PENDING");
+    expect(status.condition("Ready")).toMatchObject({ status: "False", reason: "TemplateNotReady" });
+    expect(status.condition("Ready")?.message).toMatch(/Template ns\/t is not Ready: image not found/);
+    expect(statusOf({ template: undefined }).condition("Ready")).toMatchObject({ reason: "TemplateMissing" });
+  });
+
+  it("does not care for a broken newest revision once the actor has a snapshot of its own", () => {
+    const failed = { metadata: { name: "t" }, status: { phase: "Failed", revision: "r2" } } as Template;
+    const status = statusOf({ template: failed, actor: actorWith({ generation: 1, revision: "r1" }) });
+    expect(status.condition("Ready")).toMatchObject({ status: "True" });
+    expect(status.revision).toBe("r1");
+  });
+
+  it("never touches the assignment", () => {
+    expect(statusOf({ actor: actorWith(assigned), node: synced, report: report() })).not.toHaveProperty("assignment");
+  });
+
+  it("shows a PENDING generation beside the older COMPLETED one, newest first", () => {
+    const generations = [
+      generation(2n, StorageState.STORAGE_STATE_PENDING),
+      generation(1n, StorageState.STORAGE_STATE_COMPLETED),
+    ];
+    const status = statusOf({ actor: actorWith(assigned), node: synced, report: report({ generations }) });
+    expect(status.generation).toBe(2);
+    expect(status.snapshots).toMatchObject([
+      { name: "a-2", storageState: "SNAPSHOT_STORAGE_STATE_PENDING", nodeName: "node-a", sizeBytes: 100 },
+      { name: "a-1", storageState: "SNAPSHOT_STORAGE_STATE_COMPLETED" },
+    ]);
+    expect(status.condition("Durable")).toMatchObject({ status: "False", reason: "Pending" });
+  });
+
+  it("does not count a generation that could not be made", () => {
+    const generations = [
+      generation(2n, StorageState.STORAGE_STATE_FAILED),
+      generation(1n, StorageState.STORAGE_STATE_COMPLETED),
+    ];
+    const status = statusOf({ actor: actorWith(assigned), node: synced, report: report({ generations }) });
+    expect(status.generation).toBe(1);
+    expect(status.condition("Durable")).toMatchObject({ status: "False", reason: "Failed" });
+  });
+
+  it("keeps the last known state while the node is silent, and says so only when that lasts", () => {
+    const before: ActorStatus = { ...assigned, state: "ACTOR_STATE_RUNNING", generation: 3 };
+    const brief = statusOf({ actor: actorWith(before), node: { ...synced, synced: false, unreachableMs: 2_000 } });
+    expect(brief).toMatchObject({ state: "ACTOR_STATE_RUNNING", generation: 3 });
+    expect(brief.condition("Ready")).toMatchObject({ status: "True" });
+    const long = statusOf({ actor: actorWith(before), node: { ...synced, synced: false, unreachableMs: 20_000 } });
+    expect(long.condition("Ready")).toMatchObject({ status: "False", reason: "NodeUnavailable" });
+    expect(long.state).toBe("ACTOR_STATE_RUNNING");
+  });
+
+  it("is not Ready after a resume that failed for good, and Ready when only room was missing", () => {
+    const failed = (reason: string): ActorReport =>
+      report({
+        lastOperation: {
+          id: "o1",
+          type: "OPERATION_TYPE_RESUME",
+          result: "OPERATION_RESULT_FAILED",
+          reason,
+          message: "why",
+          startUnixMs: 1n,
+          endUnixMs: 2n,
+        },
+      });
+    const world = { actor: actorWith(assigned), node: synced };
+    expect(statusOf({ ...world, report: failed("RESTORE_FAILED") }).condition("Ready")).toMatchObject({
+      status: "False",
+      reason: "RestoreFailed",
+      message: "why",
+    });
+    expect(statusOf({ ...world, report: failed("NO_ROOM") }).condition("Ready")).toMatchObject({ status: "True" });
+  });
+
+  it("says which generation a crashed actor starts from, and forgets the crash with the report", () => {
+    const crash = { message: "ended with code 1", timeUnixMs: 1_777_629_600_000n };
+    const generations = [generation(4n, StorageState.STORAGE_STATE_COMPLETED)];
+    const world = {
+      actor: actorWith({ ...assigned, crash: { message: "old", time: "2026-01-01T00:00:00Z" } }),
+      node: synced,
+    };
+    const crashed = statusOf({ ...world, report: report({ state: "ACTOR_STATE_CRASHED", crash, generations }) });
+    expect(crashed.crash).toEqual({ message: "ended with code 1", time: "2026-05-01T10:00:00Z" });
+    expect(crashed.condition("Ready")?.message).toMatch(/generation 4/);
+    expect(statusOf({ ...world, report: report({ generations }) })).not.toHaveProperty("crash");
+  });
+
+  it("is Ready, being what was wanted, when spec.state is Suspended", () => {
+    const actor = actorWith(assigned, { spec: { state: "Suspended" } });
+    expect(statusOf({ actor, node: synced, report: report({ held: true }) }).condition("Ready")).toMatchObject({
+      status: "True",
+      reason: "Suspended",
+    });
+  });
+
+  it("shows a shortfall as Scheduled=False", () => {
+    const status = statusOf({ unplaced: { reason: "NoRoom", message: "needs 100 MiB" } });
+    expect(status.condition("Scheduled")).toMatchObject({
+      status: "False",
+      reason: "NoRoom",
+      message: "needs 100 MiB",
+    });
+  });
+
+  it("is DELETING as soon as the object is", () => {
+    const actor = actorWith(assigned, { metadata: { deletionTimestamp: "2026-05-01T00:00:00Z" } });
+    expect(statusOf({ actor, node: synced, report: report() }).state).toBe("ACTOR_STATE_DELETING");
+  });
+});
+
+describe("differs", () => {
+  it("sees no difference in the order of keys, the assignment and the last activity", () => {
+    const wanted = { state: "x", generation: 1, lastActivityTime: "2" };
+    expect(differs(wanted, { generation: 1, state: "x", assignment: { epoch: 3 }, lastActivityTime: "1" })).toBe(false);
+    expect(differs(wanted, { generation: 2, state: "x" })).toBe(true);
+    expect(differs(wanted, undefined)).toBe(true);
+  });
+});

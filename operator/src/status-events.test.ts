@@ -1,0 +1,56 @@
+import { describe, expect, it } from "vitest";
+import { type ActorStatus } from "@substrate/crds/index.ts";
+import { statusEvents } from "./status-events.ts";
+
+const time = "2026-01-01T00:00:00Z";
+
+function condition(
+  type: string,
+  status: "True" | "False",
+  reason: string,
+): NonNullable<ActorStatus["conditions"]>[number] {
+  return { type, status, reason, message: `${reason} text`, lastTransitionTime: time };
+}
+
+const reasons = (before: Partial<ActorStatus> | undefined, after: Partial<ActorStatus>): string[] =>
+  statusEvents(before, after).map(({ reason }) => reason);
+
+describe("statusEvents", () => {
+  it("says nothing of a normal life", () => {
+    const asleep: ActorStatus = { state: "ACTOR_STATE_SUSPENDED", conditions: [condition("Ready", "True", "Asleep")] };
+    expect(reasons(undefined, asleep)).toEqual([]);
+    expect(reasons(asleep, { ...asleep, state: "ACTOR_STATE_RUNNING" })).toEqual([]);
+  });
+
+  it("tells each crash, failure and shortfall once", () => {
+    const after: ActorStatus = {
+      crash: { message: "ended", time },
+      lastOperation: {
+        id: "o",
+        type: "Resume",
+        result: "Failed",
+        reason: "RESTORE_FAILED",
+        message: "m",
+        startTime: time,
+      },
+      conditions: [condition("Scheduled", "False", "NoRoom"), condition("Ready", "False", "NodeUnavailable")],
+      snapshots: [
+        {
+          name: "a-1",
+          generation: 1,
+          owner: "SNAPSHOT_OWNER_ACTOR",
+          fidelity: "Memory",
+          storageState: "SNAPSHOT_STORAGE_STATE_FAILED",
+        },
+      ],
+    };
+    expect(reasons({}, after).toSorted()).toEqual([
+      "Crashed",
+      "FailedWake",
+      "NoRoom",
+      "NodeUnavailable",
+      "SnapshotFailed",
+    ]);
+    expect(reasons(after, after)).toEqual([]);
+  });
+});
