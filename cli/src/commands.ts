@@ -19,7 +19,7 @@ export interface Terminal {
 }
 
 export function suspendCommand(terminal: Terminal): Command {
-  return withWait(withConnection(new Command("suspend")))
+  return withWait(withConnection(new Command("suspend").summary("put an actor to sleep")))
     .description(
       "Put an actor to sleep: its memory and files become a snapshot, its memory and CPU are given back.\n" +
         "The next request wakes it. Requests that are open may end first; new ones wait and wake it again.",
@@ -47,7 +47,7 @@ export function suspendCommand(terminal: Terminal): Command {
 }
 
 export function resumeCommand(terminal: Terminal): Command {
-  return withWait(withConnection(new Command("resume")))
+  return withWait(withConnection(new Command("resume").summary("wake an actor")))
     .description("Wake an actor without sending it a request.")
     .argument("<actor>", "name of the actor")
     .addHelpText(
@@ -98,7 +98,7 @@ async function operate(
 }
 
 export function logCommand(terminal: Terminal): Command {
-  return withConnection(new Command("log"))
+  return withConnection(new Command("log").summary("print a program's output"))
     .description("Print what an actor's program wrote to stdout and stderr.")
     .argument("<actor>", "name of the actor")
     .option("-f, --follow", "go on with what it writes from now on", false)
@@ -148,7 +148,7 @@ async function printLog(
 type GetFlags = ConnectionFlags & { output?: "wide" | "json" | "yaml"; allNamespaces: boolean };
 
 export function getCommand(terminal: Terminal): Command {
-  return withConnection(new Command("get"))
+  return withConnection(new Command("get").summary("list actors with their newest snapshots"))
     .description("List actors with their states and newest snapshots, or show one.")
     .argument("[actor]", "name of one actor")
     .option("-A, --all-namespaces", "actors of every namespace", false)
@@ -192,7 +192,7 @@ function shown(actors: Parameters<typeof actorTable>[0], whole: object, { output
 }
 
 export function proxyCommand(terminal: Terminal): Command {
-  return withConnection(new Command("proxy"))
+  return withConnection(new Command("proxy").summary("serve an actor on a local port"))
     .description(
       "Serve an actor on a local HTTP port. Requests go through the API server with your credentials, so that they\n" +
         "need neither the router's address nor its host names. An Authorization header is not passed on.",

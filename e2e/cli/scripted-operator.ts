@@ -1,0 +1,118 @@
+import { type Actor, actors, type ActorStatus, type LastOperation } from "@substrate/crds/actor.ts";
+import { SubstrateError } from "@substrate/lib/errors.ts";
+import { KubeClient } from "@substrate/lib/kube/client.ts";
+import { loadKubeConfig } from "@substrate/lib/kube/config.ts";
+import { createLogger } from "@substrate/lib/log.ts";
+import { registerApi, waitForApi } from "@substrate/local/aggregated-api.ts";
+import { type ApiServer, answerJson, type ApiRequest, startApiServer } from "@substrate/operator/api/server.ts";
+import { text } from "node:stream/consumers";
+import { join } from "node:path";
+import { type TestControlPlane } from "../support/controlplane.ts";
+
+/** How the next operation ends, as its status will say. */
+export type Ending = "Succeeded" | "Failed" | "never" | "overtaken";
+
+/**
+ * The operator's aggregated API behind a real API server, its operations played by the test: accepted with 202, then
+ * written to status.lastOperation.
+ */
+export class ScriptedOperator {
+  ending: Ending = "Succeeded";
+  /** Bodies of suspends and lines of proxied requests, as they came. */
+  readonly asked: string[] = [];
+  readonly #client: KubeClient;
+  readonly #log = createLogger("test", "error");
+  #api: ApiServer | undefined;
+  #count = 0;
+
+  constructor(plane: TestControlPlane) {
+    this.#client = new KubeClient(loadKubeConfig(plane.kubeconfig), { fieldManager: "test-operator" });
+  }
+
+  async start(plane: TestControlPlane): Promise<void> {
+    const { files, authority } = plane.plane.pki;
+    const pair = { cert: join(plane.folder, "api.crt"), key: join(plane.folder, "api.key") };
+    await plane.issue({ subject: "CN=operator", dnsNames: ["localhost", "operator.substrate-system.svc"] }, pair);
+    this.#api = await startApiServer({
+      listen: "127.0.0.1:0",
+      tlsCert: pair.cert,
+      tlsKey: pair.key,
+      requestheaderCa: files.frontProxyAuthority,
+      allowedNames: ["front-proxy-client"],
+      client: this.#client,
+      log: this.#log,
+      handlers: {
+        suspend: { methods: ["POST"], handle: (request) => this.#operate("Suspend", request) },
+        resume: { methods: ["POST"], handle: (request) => this.#operate("Resume", request) },
+        log: { methods: ["GET"], handle: (request) => this.#printLog(request) },
+        proxy: { methods: "any", handle: (request) => this.#proxy(request) },
+      },
+    });
+    await registerApi(this.#client, this.#api.port, authority.files.cert);
+    await waitForApi(this.#client, 20_000);
+  }
+
+  async stop(): Promise<void> {
+    await this.#api?.close();
+    await this.#client.close();
+  }
+
+  async #operate(type: "Suspend" | "Resume", { actor, incoming, response }: ApiRequest): Promise<void> {
+    this.asked.push(`${type} ${await text(incoming)}`);
+    if (actor.spec.state === "Suspended" && type === "Resume") throw new SubstrateError("HELD", "it is kept asleep");
+    const id = `op-${++this.#count}`;
+    answerJson(response, 202, { kind: "Operation", operationId: id });
+    const running: LastOperation = { id, type, result: "Running", startTime: new Date().toISOString() };
+    await this.#write(actor, { ...actor.status, state: "ACTOR_STATE_SUSPENDING", lastOperation: running });
+    if (this.ending === "never") return;
+    await this.#write(actor, this.#endOf(actor, running));
+  }
+
+  #endOf(actor: Actor, running: LastOperation): ActorStatus {
+    const endTime = new Date().toISOString();
+    if (this.ending === "Failed") {
+      const failed = { reason: "REQUESTS_OPEN", message: "2 requests open after 10s" };
+      return { ...actor.status, lastOperation: { ...running, result: "Failed", ...failed, endTime } };
+    }
+    const lastOperation: LastOperation = { ...running, result: "Succeeded", endTime };
+    if (running.type === "Resume") return { ...actor.status, state: "ACTOR_STATE_RUNNING", lastOperation };
+    const generation = (actor.status?.generation ?? 0) + 1;
+    const overtaken = this.ending === "overtaken";
+    return {
+      ...actor.status,
+      generation,
+      state: overtaken ? "ACTOR_STATE_RUNNING" : "ACTOR_STATE_SUSPENDED",
+      snapshots: [
+        {
+          name: `${actor.metadata.name}-${generation}`,
+          generation,
+          owner: "SNAPSHOT_OWNER_ACTOR",
+          storageState: "SNAPSHOT_STORAGE_STATE_PENDING",
+          fidelity: "Memory",
+        },
+      ],
+      lastOperation: overtaken ? { ...lastOperation, id: "op-of-a-request", type: "Resume" } : lastOperation,
+    };
+  }
+
+  async #write(actor: Actor, status: ActorStatus): Promise<void> {
+    const { name, namespace } = actor.metadata;
+    await this.#client.mergePatch(actors, name, namespace, { status }, { subresource: "status" });
+  }
+
+  async #printLog({ query, response }: ApiRequest): Promise<void> {
+    response.writeHead(200, { "content-type": "text/plain" });
+    response.write(`tail ${query.get("tail") ?? ""}\n`);
+    response.end(`follow ${query.get("follow") ?? ""}\n`);
+    return Promise.resolve();
+  }
+
+  async #proxy({ path, search, incoming, response }: ApiRequest): Promise<void> {
+    const body = await text(incoming);
+    const { authorization = "none", "substrate-port": port = "first" } = incoming.headers;
+    this.asked.push(
+      `${incoming.method ?? ""} ${path.rest}${search} port ${String(port)} authorization ${authorization}`,
+    );
+    response.writeHead(201, { "x-from": "the actor" }).end(`you sent: ${body}`);
+  }
+}
