@@ -111,6 +111,7 @@ const releases = new Releases(inState("released"));
 await releases.load(Date.now());
 const actors = new NodeActors(node, releases);
 await actors.start();
+hub.expect(network.routersBefore());
 supervisor.onSession(() => {
   log.warn("a new session began: running actors are cut until they are granted anew");
   actors.endSession().catch((error: unknown) => {

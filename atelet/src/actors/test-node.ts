@@ -138,6 +138,9 @@ class FakeNetwork implements ActorNetwork {
     this.blocked.delete(slot.index);
     return Promise.resolve();
   }
+  routersBefore(): readonly string[] {
+    return [];
+  }
   setRouters(): Promise<void> {
     return Promise.resolve();
   }
@@ -182,6 +185,7 @@ function fakeCgroups(moves: string[]): Cgroups {
     pod: () => Promise.resolve(memory),
     remove: () => Promise.resolve(),
     list: () => Promise.resolve([]),
+    destroy: () => Promise.resolve(),
     limitCpu: () => Promise.resolve(),
   };
 }

@@ -7,6 +7,8 @@ export interface KernelState {
   sources: Map<string, string>;
   mappings: Mapping[];
   restingPorts: number[];
+  /** Addresses that may reach actors. */
+  routers: string[];
 }
 
 /** The shapes of `nft -j list`; an element with a timeout is wrapped in {elem}. */
@@ -34,5 +36,6 @@ export function readKernelState(list: unknown): KernelState {
     restingPorts: elementsOf("recent")
       .map((element) => resting.parse(element))
       .map((element) => (typeof element === "number" ? element : element.elem.val)),
+    routers: elementsOf("routers").map((element) => z.string().parse(element)),
   };
 }

@@ -34,6 +34,8 @@ export interface ActorNetwork {
   /** Drops every packet from and to the actor. */
   block(slot: Slot): Promise<void>;
   open(slot: Slot): Promise<void>;
+  /** The addresses that an earlier atelet had allowed, as `start` found them. */
+  routersBefore(): readonly string[];
   /** Only these addresses may open connections to actors; removal cuts what is open. */
   setRouters(addresses: readonly string[]): Promise<void>;
   /** Leaves everything in place for the next atelet. */

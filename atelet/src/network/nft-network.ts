@@ -53,6 +53,7 @@ export class NftActorNetwork implements ActorNetwork {
   readonly #published = new Map<number, rules.Mapping[]>();
   #lastIndex = randomInt(maxIndex);
   #mtu = 0;
+  #routersBefore: readonly string[] = [];
 
   constructor(options: NftActorNetworkOptions) {
     if (/^a\d*$/.test(options.podInterface)) {
@@ -137,6 +138,10 @@ export class NftActorNetwork implements ActorNetwork {
     await this.#nft(slot.index, "open", rules.open(linkNameOf(slot.index)));
   }
 
+  routersBefore(): readonly string[] {
+    return this.#routersBefore;
+  }
+
   async setRouters(addresses: readonly string[]): Promise<void> {
     const wrong = addresses.find((address) => !isIPv4(address));
     if (wrong !== undefined) throw new SubstrateError("INVALID", `router address "${wrong}" is not an IPv4 address`);
@@ -200,6 +205,7 @@ export class NftActorNetwork implements ActorNetwork {
     const listed = await this.#quick.call("the actors' nftables table", "nftList", `list table ip ${rules.tableName}`);
     const state = readKernelState(listed);
     for (const port of state.restingPorts) this.#ports.giveBack(port);
+    this.#routersBefore = state.routers;
     const links = await this.#slow.call("the actors' links", "slotIndices");
     const files = readdirSync(this.#options.dir).map((name) => indexOf(`a${name}`));
     const inRules = [...state.sources.keys()].map((link) => indexOf(link));

@@ -5,6 +5,9 @@ import { type Routers } from "../actors/node-context.ts";
 import { type RouteLevel } from "../actors/route-level.ts";
 import { routeToWire } from "./convert.ts";
 
+/** How long after a restart an earlier router may take to attach again; routers try every second at least. */
+const REATTACH_MS = 5000;
+
 type Stream = ServerDuplexStream<AttachRequest, AttachResponse>;
 
 interface Attached {
@@ -29,9 +32,21 @@ export class RouteHub implements Routers {
   readonly #options: RouteHubOptions;
   readonly #attached = new Set<Attached>();
   #changed = Promise.withResolvers<undefined>();
+  #expected: readonly string[] = [];
 
   constructor(options: RouteHubOptions) {
     this.#options = options;
+  }
+
+  /**
+   * Routers that an earlier atelet had let in: they are on their way back. Meanwhile their connections go on, and a
+   * suspend waits for them as for an attached one, so that a restart of the atelet cuts nobody's request.
+   */
+  expect(addresses: readonly string[]): void {
+    this.#expected = addresses;
+    setTimeout(() => {
+      this.#expectNoMore();
+    }, REATTACH_MS).unref();
   }
 
   publish(route: RouteLevel): void {
@@ -52,7 +67,7 @@ export class RouteHub implements Routers {
     try {
       for (;;) {
         let open = 0;
-        let waiting = 0;
+        let waiting = this.#expected.length;
         for (const { counts } of this.#attached) {
           const count = counts.get(uid);
           open += count?.open ?? 0;
@@ -72,6 +87,7 @@ export class RouteHub implements Routers {
   async attach(stream: Stream, address: string, signal: AbortSignal): Promise<void> {
     const attached: Attached = { stream, address, counts: new Map() };
     this.#attached.add(attached);
+    this.#expected = this.#expected.filter((expected) => expected !== address);
     const ended = Promise.withResolvers<undefined>();
     const end = (): void => {
       ended.resolve(undefined);
@@ -111,7 +127,17 @@ export class RouteHub implements Routers {
   }
 
   #addresses(): string[] {
-    return [...new Set([...this.#attached].map(({ address }) => address))];
+    return [...new Set([...this.#expected, ...[...this.#attached].map(({ address }) => address)])];
+  }
+
+  #expectNoMore(): void {
+    if (this.#expected.length === 0) return;
+    this.#options.log.warn("routers of the time before the restart did not come back", { addresses: this.#expected });
+    this.#expected = [];
+    this.#wake();
+    this.#options.setRouters(this.#addresses()).catch((error: unknown) => {
+      this.#options.log.error("cutting routers that did not come back failed", { error });
+    });
   }
 
   #wake(): void {

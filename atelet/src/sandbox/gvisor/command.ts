@@ -31,6 +31,9 @@ export class RunscError extends Error {
 /** Bytes of captured output kept: an error of runsc is one line, a flood would only fill memory. */
 const captureLimit = 16 * 1024;
 
+/** Characters of runsc's own words in an error message. */
+const messageLimit = 400;
+
 function capture(stream: NodeJS.ReadableStream | null): () => string {
   let text = "";
   stream?.setEncoding("utf8");
@@ -38,6 +41,12 @@ function capture(stream: NodeJS.ReadableStream | null): () => string {
     if (text.length < captureLimit) text += chunk.slice(0, captureLimit - text.length);
   });
   return () => text.trim();
+}
+
+/** The first line, shortened: a failed restore comes with goroutine traces of many kilobytes. */
+function brief(text: string): string {
+  const line = text.split("\n", 1)[0] ?? "";
+  return line.length > messageLimit ? `${line.slice(0, messageLimit)}…` : line;
 }
 
 /** The newest error in runsc's JSON log: commands that hand their stderr to the sandbox say it only there. */
@@ -97,7 +106,7 @@ export function runsc(
       const said = stdio === undefined ? Promise.resolve(stderr()) : lastLoggedError(logPath);
       said.then(
         (text) => {
-          reject(new RunscError(`${name} ${how}${text === "" ? "" : `: ${text}`}`, code ?? undefined, timedOut));
+          reject(new RunscError(`${name} ${how}${text === "" ? "" : `: ${brief(text)}`}`, code ?? undefined, timedOut));
         },
         (error: unknown) => {
           const why = error instanceof Error ? error.message : String(error);
