@@ -20,7 +20,7 @@ export type Manifest = z.infer<typeof objectSchema>;
 const crdFolder = join(import.meta.dirname, "../../../crds/yaml");
 const manifestFolder = join(import.meta.dirname, "../../manifests");
 
-export function readManifests(file: string): Manifest[] {
+function readManifests(file: string): Manifest[] {
   const documents = parseAllDocuments(readFileSync(file, "utf8"));
   return (Array.isArray(documents) ? documents : []).map((document) => {
     const parsed = objectSchema.safeParse(document.toJS());
@@ -49,7 +49,7 @@ const plurals: Readonly<Record<string, string>> = {
   Service: "services",
 };
 
-export function pathOf(object: Manifest): string {
+function pathOf(object: Manifest): string {
   const plural = plurals[object.kind];
   if (plural === undefined) throw new Error(`no plural is known for kind ${object.kind} of ${object.metadata.name}`);
   const { name, namespace } = object.metadata;

@@ -1,0 +1,91 @@
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { SupervisedProcess } from "./supervised.ts";
+
+describe("a supervised process", () => {
+  let folder: string;
+  let lines: string[];
+  let supervised: SupervisedProcess | undefined;
+
+  beforeEach(() => {
+    folder = mkdtempSync(join(tmpdir(), "sup-"));
+    lines = [];
+  });
+  afterEach(async () => {
+    await supervised?.stop("SIGKILL");
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  function supervise(script: string, graceMs = 5_000, cleanup?: () => Promise<void>): SupervisedProcess {
+    supervised = new SupervisedProcess({
+      name: "part",
+      command: () => ({ program: "/bin/sh", arguments: ["-c", script], environment: { PATH: "/usr/bin:/bin" } }),
+      logFile: join(folder, "log"),
+      recordFile: join(folder, "part.json"),
+      graceMs,
+      say: (line) => lines.push(line),
+      ...(cleanup === undefined ? {} : { cleanup }),
+    });
+    return supervised;
+  }
+  const log = (): string => readFileSync(join(folder, "log"), "utf8");
+
+  it("is started again when it ends by itself, after its cleanup, and says so", async () => {
+    const cleanup = vi.fn(() => Promise.resolve());
+    const process = supervise("echo started; exec sleep 60", 5_000, cleanup);
+    await process.start();
+    await vi.waitFor(() => {
+      expect(log()).toBe("started\n");
+    });
+    process.signal("SIGKILL");
+    await vi.waitFor(
+      () => {
+        expect(log()).toBe("started\nstarted\n");
+      },
+      { timeout: 5_000 },
+    );
+    expect(cleanup).toHaveBeenCalledTimes(1);
+    expect(lines).toEqual([
+      expect.stringMatching(/^part ended \(SIGKILL\): starting it again in 0\.25 s; its log is /),
+    ]);
+  });
+
+  it("stays ended after stop, also while its next start is due", async () => {
+    const process = supervise("exit 3");
+    await process.start();
+    await vi.waitFor(() => {
+      expect(lines.length).toBeGreaterThan(0);
+    });
+    await process.stop();
+    expect(process.identity).toBeUndefined();
+    const said = lines.length;
+    await process.stop();
+    expect(lines.length).toBe(said);
+  });
+
+  it("is killed when it does not heed SIGTERM in time", async () => {
+    const process = supervise("trap '' TERM; echo deaf; while :; do sleep 0.05; done", 200);
+    await process.start();
+    await vi.waitFor(() => {
+      expect(log()).toBe("deaf\n");
+    });
+    await process.stop();
+    expect(lines).toEqual(["part did not end within 0.2 s: killing it"]);
+    expect(process.identity).toBeUndefined();
+  });
+
+  it("fails to start when there is no such program", async () => {
+    const process = new SupervisedProcess({
+      name: "none",
+      command: () => ({ program: join(folder, "none"), arguments: [], environment: {} }),
+      logFile: join(folder, "log"),
+      recordFile: join(folder, "none.json"),
+      graceMs: 100,
+      say: () => undefined,
+    });
+    await expect(process.start()).rejects.toThrow("ENOENT");
+    await process.stop();
+  });
+});
