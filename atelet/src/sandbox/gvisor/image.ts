@@ -1,4 +1,4 @@
-import { readFile, rm, stat } from "node:fs/promises";
+import { readFile, rm, stat, truncate } from "node:fs/promises";
 import { join } from "node:path";
 
 /** Names that runsc gives to the files of an uncompressed image. */
@@ -87,7 +87,19 @@ export async function imageSize(imageDir: string): Promise<number> {
   return stateFile.length + pagesMeta.length + size;
 }
 
-/** Removes what a failed checkpoint left in its folder. */
+/**
+ * Removes what a failed checkpoint left in its folder. Emptied first: the sandbox keeps the files of a failed
+ * checkpoint open for as long as it lives, and with them their blocks.
+ */
 export async function removeImage(imageDir: string): Promise<void> {
-  await Promise.all(imageFiles.map((name) => rm(join(imageDir, name), { force: true })));
+  for (const name of imageFiles) {
+    const path = join(imageDir, name);
+    try {
+      await truncate(path);
+    } catch (error) {
+      if (error instanceof Error && "code" in error && error.code === "ENOENT") continue;
+      throw error;
+    }
+    await rm(path);
+  }
 }
