@@ -111,7 +111,7 @@ async function forward(
   });
 }
 
-export function forwardedHeaders(headers: IncomingHttpHeaders): Record<string, string | string[]> {
+function forwardedHeaders(headers: IncomingHttpHeaders): Record<string, string | string[]> {
   const kept: Record<string, string | string[]> = {};
   for (const [name, value] of Object.entries(headers)) {
     if (value === undefined || notForwarded.has(name)) continue;

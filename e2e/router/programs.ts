@@ -108,3 +108,11 @@ function acceptWebSocket(request: IncomingMessage, socket: Duplex): void {
   );
   socket.pipe(socket);
 }
+
+/** The handshake of a WebSocket client (RFC 6455 §1.2) for the actor `counter`. */
+export function upgradeTo(path: string): string {
+  return (
+    `GET ${path} HTTP/1.1\r\nHost: counter.default.actors.localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n` +
+    `Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n`
+  );
+}

@@ -36,7 +36,7 @@ const limits: RouterLimits = {
   connectTimeoutMs: 2_000,
   reattachPatienceMs: 3_000,
   refusedPatienceMs: 400,
-  shutdownGraceMs: 5_000,
+  shutdownGraceMs: 1_000,
 };
 
 /** A real router between real HTTP servers and a scripted atelet and operator, over mutual TLS. */

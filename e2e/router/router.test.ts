@@ -1,11 +1,9 @@
 import { request as httpRequest } from "node:http";
 import { connect } from "node:net";
-import { setFlagsFromString } from "node:v8";
-import { runInNewContext } from "node:vm";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { eventually } from "../support/poll.ts";
-import { Program } from "./programs.ts";
+import { Program, upgradeTo } from "./programs.ts";
 import { Rig } from "./rig.ts";
 import { type ActorScript, routeOf } from "./scripted-atelet.ts";
 
@@ -29,13 +27,6 @@ afterEach(async () => {
   await program.close();
   await rig.stop();
 });
-
-/** Bytes in buffers that are still in use, in this process: client, router and program together. */
-function liveBytes(): number {
-  setFlagsFromString("--expose-gc");
-  (runInNewContext("gc") as () => void)();
-  return process.memoryUsage().arrayBuffers;
-}
 
 function code(body: string): string {
   return (JSON.parse(body) as { error: { code: string } }).error.code;
@@ -250,164 +241,22 @@ describe("sleep and wake", () => {
   });
 });
 
-describe("streams", () => {
-  const chunk = Buffer.alloc(256 * 1024, 7);
-
-  test("100 MiB go through both ways with bounded memory", async () => {
-    rig.atelet.show(routeOf(counter, "ROUTE_STATE_RUNNING"));
-    const total = 100 * 1024 * 1024;
-    const before = liveBytes();
-    let peak = 0;
-    let chunks = 0;
-    let received = 0;
-    const { promise: ended, resolve, reject } = Promise.withResolvers<undefined>();
-    const client = httpRequest(rig.to("counter", "/echo", { method: "POST" }), (response) => {
-      response.on("data", (data: Buffer) => {
-        received += data.length;
-        if (++chunks % 256 === 0) peak = Math.max(peak, liveBytes() - before);
-      });
-      response.on("end", () => {
-        resolve(undefined);
-      });
-    }).on("error", reject);
-    for (let sent = 0; sent < total; sent += chunk.length) {
-      if (!client.write(chunk)) await new Promise((drained) => client.once("drain", drained));
-    }
-    client.end();
-    await ended;
-    expect(received).toBe(total);
-    expect(peak).toBeLessThan(32 * 1024 * 1024);
-  });
-
-  test("a client that does not read stops the program's writing; its leaving ends the request there", async () => {
-    rig.atelet.show(routeOf(counter, "ROUTE_STATE_RUNNING"));
-    const client = connect(rig.port, "127.0.0.1");
-    client.pause();
-    client.write("GET /flood HTTP/1.1\r\nHost: counter.default.actors.localhost\r\n\r\n");
-    let last = -1;
-    await eventually(
-      () => {
-        const stalled = program.sentBytes > 0 && program.sentBytes === last;
-        last = program.sentBytes;
-        expect(stalled).toBe(true);
-      },
-      { deadlineMs: 5_000, everyMs: 200 },
-    );
-    expect(program.sentBytes).toBeLessThan(64 * 1024 * 1024);
-    client.destroy();
-    await eventually(async () => {
-      expect(await rig.metric("substrate_router_open_requests")).toBe(0);
-    }, soon);
-  });
-
-  test("a program that does not read stops the client's writing", async () => {
-    rig.atelet.show(routeOf(counter, "ROUTE_STATE_RUNNING"));
-    const client = httpRequest(rig.to("counter", "/wait", { method: "POST" }));
-    client.on("error", () => undefined);
-    let sentBytes = 0;
-    const more = (): void => {
-      while (!client.destroyed) {
-        sentBytes += chunk.length;
-        if (!client.write(chunk)) {
-          client.once("drain", more);
-          return;
-        }
-      }
-    };
-    more();
-    let last = -1;
-    await eventually(
-      () => {
-        const stalled = program.waiting.length > 0 && sentBytes === last;
-        last = sentBytes;
-        expect(stalled).toBe(true);
-      },
-      { deadlineMs: 5_000, everyMs: 200 },
-    );
-    expect(sentBytes).toBeLessThan(64 * 1024 * 1024);
-    // behind unread bytes a client's leaving can't be seen; the program's answer ends it
-    client.destroy();
-    program.waiting[0]?.end("done");
-    await eventually(async () => {
-      expect(await rig.metric("substrate_router_open_requests")).toBe(0);
-    }, soon);
-  });
-
-  test("an event stream's headers and events pass at once", async () => {
-    rig.atelet.show(routeOf(counter, "ROUTE_STATE_RUNNING"));
-    const events: string[] = [];
-    let status = 0;
-    const client = httpRequest(rig.to("counter", "/events"), (response) => {
-      status = response.statusCode ?? 0;
-      response.on("data", (data: Buffer) => events.push(data.toString()));
-      response.on("error", () => undefined);
-    });
-    client.on("error", () => undefined).end();
-    await eventually(() => {
-      expect(status).toBe(200);
-    }, soon);
-    for (const event of ["data: 1\n\n", "data: 2\n\n"]) {
-      program.waiting[0]?.write(event);
-      await eventually(() => {
-        expect(events.at(-1)).toBe(event);
-      }, soon);
-    }
-    client.destroy();
-  });
-
-  test("WebSocket connections are joined, wake the actor and count as open", async () => {
-    rig.atelet.show(routeOf(counter, "ROUTE_STATE_ASLEEP"));
-    rig.atelet.onWake = () => Promise.resolve(routeOf(counter, "ROUTE_STATE_RUNNING"));
-    const socket = connect(rig.port, "127.0.0.1");
-    let received = "";
-    socket.on("data", (data) => {
-      received += data.toString("latin1");
-    });
-    const ask = (path: string): string =>
-      `GET ${path} HTTP/1.1\r\nHost: counter.default.actors.localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n` +
-      `Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n`;
-    socket.write(ask("/socket"));
-    await eventually(() => {
-      expect(received).toContain("101 Switching Protocols");
-    }, soon);
-    expect(received).toContain("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
-    socket.write("ping over the joined connection");
-    await eventually(() => {
-      expect(received).toContain("ping over the joined connection");
-    }, soon);
-    rig.atelet.show(routeOf(counter, "ROUTE_STATE_GATED", { gateId: 2n }));
-    await eventually(() => {
-      expect(rig.atelet.countOf("uid-1")).toMatchObject({ open: 1, gateId: 2n });
-    }, soon);
-    socket.destroy();
-    await eventually(() => {
-      expect(rig.atelet.countOf("uid-1")).toMatchObject({ open: 0, gateId: 2n });
-    }, soon);
-
-    rig.atelet.show(routeOf(counter, "ROUTE_STATE_RUNNING"));
-    const refused = connect(rig.port, "127.0.0.1");
-    let answer = "";
-    refused.on("data", (data) => {
-      answer += data.toString("latin1");
-    });
-    refused.write(ask("/refuse"));
-    await eventually(() => {
-      expect(answer).toMatch(/^HTTP\/1\.1 403 Forbidden[\s\S]*no$/);
-    }, soon);
-    refused.destroy();
-  });
-});
-
-test("a stop lets open requests end and refuses new connections", async () => {
+test("a stop lets open requests end, refuses new connections and cuts what outlasts the grace", async () => {
   rig.atelet.show(routeOf(counter, "ROUTE_STATE_RUNNING"));
   const open = rig.get("counter", "/wait");
+  const socket = connect(rig.port, "127.0.0.1");
+  socket.resume().write(upgradeTo("/socket"));
   await eventually(() => {
     expect(program.waiting).toHaveLength(1);
+    expect(rig.atelet.countOf("uid-1")?.open).toBeGreaterThan(0);
+    expect(socket.bytesRead).toBeGreaterThan(0);
   }, soon);
+  const cut = new Promise((resolve) => socket.once("close", resolve));
   const stopped = rig.router.stop();
   await expect(rig.get("counter", "/", { agent: false })).rejects.toThrow("ECONNREFUSED");
   program.waiting[0]?.end("done");
   const answer = await open;
   expect([answer.body, answer.headers.connection]).toEqual(["done", "close"]);
   await stopped;
+  await cut;
 });

@@ -7,7 +7,7 @@ import { type RouteTable } from "./table.ts";
 import { Ticket } from "./ticket.ts";
 
 /** Whether what the router knows is whole: right after its start an unknown name may only be unknown yet. */
-export interface Knowledge {
+interface Knowledge {
   isWhole(): boolean;
   /** Ends when the atelets have told what they hold, or when the patience for that is over. */
   routesKnown(): Promise<void>;

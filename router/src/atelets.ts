@@ -10,7 +10,7 @@ export interface AteletAddress {
   bootId: string | undefined;
 }
 
-export interface AteletsListener extends LinkListener {
+interface AteletsListener extends LinkListener {
   removed(peer: Peer): void;
 }
 

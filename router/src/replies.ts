@@ -2,7 +2,7 @@ import { STATUS_CODES, type ServerResponse } from "node:http";
 import { type Duplex } from "node:stream";
 import { errorCatalogue, type SubstrateError } from "@substrate/lib/errors.ts";
 
-export interface ErrorReply {
+interface ErrorReply {
   status: number;
   headers: Record<string, string>;
   body: string;
@@ -12,7 +12,7 @@ export interface ErrorReply {
  * An error as clients get it: `{"error": {code, message, actor, retryAfterSeconds}}`. What a client cannot mend
  * itself and did not cause (a wake that failed) is a 503 whatever its code is elsewhere.
  */
-export function errorReply(error: SubstrateError, actor: string | undefined): ErrorReply {
+function errorReply(error: SubstrateError, actor: string | undefined): ErrorReply {
   const { http } = errorCatalogue[error.code];
   const status = http === 409 || http === 500 || http === 403 ? 503 : http;
   const retryAfterSeconds =

@@ -1,5 +1,6 @@
 import { createServer, type Server } from "node:http";
 import { type AddressInfo } from "node:net";
+import { type Duplex } from "node:stream";
 import { splitAddress } from "@substrate/lib/metrics.ts";
 import { Exchange, type ExchangeDeps } from "./exchange.ts";
 import { Upgrade } from "./upgrade.ts";
@@ -16,6 +17,8 @@ export interface HttpOptions {
 /** Where clients come in. */
 export class HttpServer {
   readonly #server: Server;
+  /** Not the HTTP server's any more, but they keep it from closing. */
+  readonly #upgraded = new Set<Duplex>();
   #isDraining = false;
 
   constructor(options: Pick<HttpOptions, "maxConnections">, deps: Omit<ExchangeDeps, "isDraining">) {
@@ -32,6 +35,8 @@ export class HttpServer {
       new Exchange(request, response, exchangeDeps).start();
     });
     this.#server.on("upgrade", (request, socket, head) => {
+      this.#upgraded.add(socket);
+      socket.once("close", () => this.#upgraded.delete(socket));
       new Upgrade(request, socket, head, exchangeDeps).start();
     });
   }
@@ -63,6 +68,7 @@ export class HttpServer {
     this.#server.closeIdleConnections();
     const timer = setTimeout(() => {
       this.#server.closeAllConnections();
+      for (const socket of this.#upgraded) socket.destroy();
     }, graceMs);
     await closed;
     clearTimeout(timer);
