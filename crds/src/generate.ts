@@ -2,26 +2,41 @@ import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { yamlFiles } from "./all.ts";
+import { apiReference } from "./reference.ts";
 
-const folder = join(import.meta.dirname, "../yaml");
+const root = join(import.meta.dirname, "../..");
+const yamlFolder = "crds/yaml";
 
-/** Names of files that are not as they should be. */
+/** Everything that is made from crds/src, with its path below the root. */
+const generated = [
+  ...yamlFiles().map(({ name, text }) => ({ path: `${yamlFolder}/${name}`, text })),
+  { path: "docs/reference/api.md", text: apiReference() },
+];
+
+async function isAsGenerated({ path, text }: { path: string; text: string }): Promise<boolean> {
+  try {
+    return (await readFile(join(root, path), "utf8")) === text;
+  } catch (error) {
+    if (error instanceof Error && "code" in error && error.code === "ENOENT") return false;
+    throw error;
+  }
+}
+
+/** Paths of files that are not as they should be, those that should not be there among them. */
 async function differences(): Promise<string[]> {
-  const files = yamlFiles();
-  const present = await readdir(folder);
-  const wrong = present.filter((name) => !files.some((file) => file.name === name));
-  for (const { name, text } of files)
-    if (!present.includes(name) || (await readFile(join(folder, name), "utf8")) !== text) wrong.push(name);
+  const present = (await readdir(join(root, yamlFolder))).map((name) => `${yamlFolder}/${name}`);
+  const wrong = present.filter((path) => !generated.some((file) => file.path === path));
+  for (const file of generated) if (!(await isAsGenerated(file))) wrong.push(file.path);
   return wrong;
 }
 
 const { values } = parseArgs({ options: { check: { type: "boolean", default: false } } });
-await mkdir(folder, { recursive: true });
+await mkdir(join(root, yamlFolder), { recursive: true });
 const wrong = await differences();
 if (!values.check) {
-  for (const name of wrong) await rm(join(folder, name), { force: true });
-  for (const { name, text } of yamlFiles()) await writeFile(join(folder, name), text);
+  for (const path of wrong) await rm(join(root, path), { force: true });
+  for (const { path, text } of generated) await writeFile(join(root, path), text);
 } else if (wrong.length > 0) {
-  process.stderr.write(`crds/yaml differs from crds/src in ${wrong.join(", ")}: run "npm run gen" and commit\n`);
+  process.stderr.write(`${wrong.join(", ")} differs from crds/src: run "npm run gen" and commit\n`);
   process.exitCode = 1;
 }

@@ -4,6 +4,7 @@ import { describe, expect, it } from "vitest";
 import { parse } from "yaml";
 import { definitions, yamlFiles } from "./all.ts";
 import { customResourceDefinition } from "./definition.ts";
+import { apiReference } from "./reference.ts";
 
 interface Schema {
   description?: string;
@@ -39,4 +40,8 @@ it.each(yamlFiles())("crds/yaml/$name is as generated (else: npm run gen)", ({ n
   const onDisk = readFileSync(join(import.meta.dirname, "../yaml", name), "utf8");
   expect(onDisk).toBe(text);
   expect(parse(onDisk)).toMatchObject({ kind: "CustomResourceDefinition" });
+});
+
+it("docs/reference/api.md is as generated (else: npm run gen)", () => {
+  expect(readFileSync(join(import.meta.dirname, "../../docs/reference/api.md"), "utf8")).toBe(apiReference());
 });

@@ -1,0 +1,61 @@
+import { MemoryLedger } from "@substrate/atelet/ledger/ledger.ts";
+import { createAteletMetrics } from "@substrate/atelet/metrics.ts";
+import { OperatorMetrics } from "@substrate/operator/metrics.ts";
+import { ReconcileQueue } from "@substrate/operator/queue.ts";
+import { RouterMetrics } from "@substrate/router/metrics.ts";
+import { Registry } from "prom-client";
+import { expect, it } from "vitest";
+import { plain, referencePage, tableRows } from "./tables.ts";
+
+/** The kinds that the operator reconciles, each in a queue of its own. */
+const kinds = ["Template", "Actor", "Snapshot"];
+
+function operator(registry: Registry): void {
+  const metrics = new OperatorMetrics(registry);
+  for (const kind of kinds) {
+    const reconcile = () => Promise.resolve({});
+    metrics.watch(kind, new ReconcileQueue({ concurrency: 1, reconcile, observer: { finished: () => undefined } }));
+  }
+}
+
+function atelet(registry: Registry): void {
+  createAteletMetrics(registry, new MemoryLedger({ limitBytes: 1, reserveBytes: 0 }), () => 0);
+}
+
+function router(registry: Registry): void {
+  new RouterMetrics(registry).watch(registry, { held: () => 0, open: () => 0, attached: () => 0 });
+}
+
+/** prom-client keeps the names of labels on the metric, outside its types. */
+function labelsOf(metric: object): string[] {
+  return "labelNames" in metric && Array.isArray(metric.labelNames) ? metric.labelNames.map(String).sort() : [];
+}
+
+it.each([
+  { part: "Operator", create: operator },
+  { part: "Atelet", create: atelet },
+  { part: "Router", create: router },
+])("docs/reference/metrics.md has every metric of the $part with type and labels, and no other", async (options) => {
+  const registry = new Registry();
+  options.create(registry);
+  const types = new Map((await registry.getMetricsAsJSON()).map(({ name, type }) => [name, String(type)]));
+  const inCode = registry.getMetricsAsArray().map((metric) => ({
+    name: metric.name,
+    type: types.get(metric.name),
+    labels: labelsOf(metric),
+  }));
+  const documented = tableRows(referencePage("metrics.md"), options.part).map(([name, type, labels]) => ({
+    name: plain(name),
+    type,
+    labels: (labels ?? "").split(", ").filter(Boolean).map(plain).sort(),
+  }));
+  const byName = (a: { name: string }, b: { name: string }) => a.name.localeCompare(b.name);
+  expect(documented.sort(byName)).toEqual(inCode.sort(byName));
+});
+
+it("every metric's unit is in the table and, for seconds and bytes, in its name", () => {
+  for (const [name, , , unit] of tableRows(referencePage("metrics.md"))) {
+    expect(unit, name).not.toBe("");
+    if (unit === "seconds" || unit === "bytes") expect(plain(name)).toMatch(new RegExp(`_${unit}$`));
+  }
+});
