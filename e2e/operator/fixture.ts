@@ -166,7 +166,7 @@ export class Fixture {
   }
 
   /** A file of the test with this content; its path. */
-  file(name: string, content: string): string {
+  #file(name: string, content: string): string {
     const path = join(this.#cp.folder, name);
     writeFileSync(path, content);
     return path;
@@ -182,6 +182,12 @@ export class Fixture {
       timeout: 30_000,
     });
     return stdout;
+  }
+
+  /** The suspend verb as people use it; what it answered. */
+  async suspend(name: string, body: object = {}): Promise<string> {
+    const path = `/apis/subresources.substrate.run/v1alpha1/namespaces/test/actors/${name}/suspend`;
+    return this.kubectl("create", "--raw", path, "-f", this.#file(`${randomUUID()}.json`, JSON.stringify(body)));
   }
 
   async template(name: string, spec: Partial<Template["spec"]> = {}): Promise<void> {

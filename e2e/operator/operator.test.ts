@@ -1,6 +1,11 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { actors, type Snapshot, snapshots } from "@substrate/crds/index.ts";
 import { SubstrateError } from "@substrate/lib/errors.ts";
+import { isConflict } from "@substrate/lib/kube/client.ts";
+import { Reflector } from "@substrate/lib/kube/reflector.ts";
+import { createLogger } from "@substrate/lib/log.ts";
+import { Assignments } from "@substrate/operator/assignments.ts";
+import { Freshest } from "@substrate/operator/freshest.ts";
 import { ActorState } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { leases, nodes } from "@substrate/lib/kube/types.ts";
 import { eventually } from "../support/poll.ts";
@@ -39,22 +44,53 @@ describe("operator", () => {
     expect(fixture.epochs("resume", actor)).toEqual([1]);
   });
 
-  it("reads again and overwrites nothing when somebody else wrote the assignment", async () => {
+  it("overwrites no assignment that it hasn't read, and wakes under the one that stands", async () => {
     const actor = await fixture.actor("app");
+    const { name } = actor.metadata;
     const foreign = { nodeName: "node-a", epoch: 7, session: fixture.atelet.session };
-    let wrote = false;
-    const writing = fixture.client
-      .mergePatch(actors, actor.metadata.name, "test", { status: { assignment: foreign } }, { subresource: "status" })
-      .then(() => (wrote = true));
-    await Promise.all([writing, fixture.wake(actor)]);
-    expect(wrote).toBe(true);
-    const { status } = await fixture.read(actor.metadata.name);
-    // whoever was first: the epochs never went back and the actor runs under the one that stands
-    expect(status?.assignment?.epoch).toBeGreaterThanOrEqual(7);
-    const again = await fixture.wake(actor);
-    expect(again).toBe("node-a");
-    const { status: after } = await fixture.read(actor.metadata.name);
-    expect(Number(fixture.atelet.actors.get(actor.metadata.uid ?? "")?.grant?.epoch)).toBe(after?.assignment?.epoch);
+    await fixture.client.mergePatch(
+      actors,
+      name,
+      "test",
+      { status: { assignment: foreign } },
+      { subresource: "status" },
+    );
+    // as an operator that read the actor before the other's write
+    const reflector = new Reflector(fixture.client, actors, { log: createLogger("test", "error") });
+    const assignments = new Assignments(fixture.client, new Freshest(reflector), "cluster", () => ({ term: 1n }));
+    const node = { nodeName: "node-b", session: "s" };
+    await expect(assignments.grant(actor, node, 0)).rejects.toSatisfy(isConflict);
+    expect((await fixture.read(name)).status?.assignment).toEqual(foreign);
+    await fixture.wake(actor);
+    expect((await fixture.read(name)).status?.assignment).toEqual(foreign);
+    expect(fixture.epochs("resume", actor)).toEqual([7]);
+  });
+
+  it("writes the status once for a resume and once for a suspend, beside the grant", async () => {
+    const actor = await fixture.actor("app");
+    const { name } = actor.metadata;
+    const seen: string[] = [];
+    const reflector = new Reflector(fixture.client, actors, { log: createLogger("test", "error"), namespace: "test" });
+    const stop = new AbortController();
+    const running = reflector.run(stop.signal);
+    try {
+      await reflector.synced;
+      reflector.onChange((key, now) => {
+        if (key === `test/${name}`) seen.push(`${now?.status?.state ?? ""} ${now?.status?.lastOperation?.type ?? ""}`);
+      });
+      await fixture.wake(actor);
+      await fixture.until(name, ({ status }) => status?.state === "ACTOR_STATE_RUNNING");
+      await fixture.suspend(name);
+      await fixture.until(name, ({ status }) => status?.state === "ACTOR_STATE_SUSPENDED");
+      // what comes late would come with the next actor's own life
+      const later = await fixture.actor("app");
+      await fixture.wake(later);
+      await fixture.until(later.metadata.name, ({ status }) => status?.state === "ACTOR_STATE_RUNNING");
+      expect(seen).toEqual(["ACTOR_STATE_SUSPENDED ", "ACTOR_STATE_RUNNING Resume", "ACTOR_STATE_SUSPENDED Suspend"]);
+    } finally {
+      stop.abort();
+      await running;
+    }
   });
 
   it("is kept by the API server from ever taking an epoch back", async () => {
@@ -70,9 +106,7 @@ describe("operator", () => {
     const actor = await fixture.actor("app");
     const { name, uid = "" } = actor.metadata;
     await fixture.wake(actor);
-    const answer = JSON.parse(
-      await fixture.kubectl("create", "--raw", `${api}/${name}/suspend`, "-f", "/dev/null"),
-    ) as {
+    const answer = JSON.parse(await fixture.suspend(name)) as {
       kind: string;
       operationId: string;
     };
@@ -118,7 +152,7 @@ describe("operator", () => {
     );
     // a newer completed one replaces it
     await fixture.wake(actor);
-    await fixture.kubectl("create", "--raw", `${api}/${name}/suspend`, "-f", writeBody(fixture, { mode: "Sync" }));
+    await fixture.suspend(name, { mode: "Sync" });
     await eventually(
       async () => {
         expect((await snapshot(2))?.status?.storageState).toMatch(/COMPLETED/);
@@ -131,15 +165,13 @@ describe("operator", () => {
   it("says what a suspend may carry, and what stood in its way", async () => {
     const actor = await fixture.actor("app");
     const { name } = actor.metadata;
-    await expect(
-      fixture.kubectl("create", "--raw", `${api}/${name}/suspend`, "-f", writeBody(fixture, { mode: "sync" })),
-    ).rejects.toThrow(/allowed are .*Async.*Sync/s);
+    await expect(fixture.suspend(name, { mode: "sync" })).rejects.toThrow(/allowed are .*Async.*Sync/s);
     await expect(fixture.kubectl("create", "--raw", `${api}/nobody/resume`, "-f", "/dev/null")).rejects.toThrow(
       /Actor test\/nobody does not exist/,
     );
     await fixture.wake(actor);
     fixture.atelet.refusals.push({ method: "suspend", error: new SubstrateError("REQUESTS_OPEN", "2 requests open") });
-    await fixture.kubectl("create", "--raw", `${api}/${name}/suspend`, "-f", "/dev/null");
+    await fixture.suspend(name);
     const failed = await fixture.until(name, ({ status }) => status?.lastOperation?.result === "Failed");
     expect(failed.status?.lastOperation).toMatchObject({
       reason: "REQUESTS_OPEN",
@@ -172,7 +204,7 @@ describe("operator", () => {
     const asleep = await fixture.actor("app");
     const running = await fixture.actor("app");
     await Promise.all([fixture.wake(asleep), fixture.wake(running)]);
-    await fixture.kubectl("create", "--raw", `${api}/${asleep.metadata.name}/suspend`, "-f", "/dev/null");
+    await fixture.suspend(asleep.metadata.name);
     await fixture.until(asleep.metadata.name, ({ status }) => status?.state === "ACTOR_STATE_SUSPENDED");
     await fixture.atelet.newSession();
     const { session } = fixture.atelet;
@@ -195,7 +227,7 @@ describe("operator", () => {
     const actor = await fixture.actor("brief");
     const { name, uid = "" } = actor.metadata;
     await fixture.wake(actor);
-    await fixture.kubectl("create", "--raw", `${api}/${name}/suspend`, "-f", "/dev/null");
+    await fixture.suspend(name);
     await fixture.until(name, ({ status }) => status?.generation === 1);
     fixture.atelet.complete(uid);
     const detached = await fixture.until(name, ({ status }) => status?.assignment?.nodeName === undefined);
@@ -311,7 +343,3 @@ describe("operator", () => {
     expect(renewed?.spec?.leaseTransitions).toBeGreaterThan(lease?.spec?.leaseTransitions ?? 0);
   });
 });
-
-function writeBody(fixture: Fixture, body: object): string {
-  return fixture.file("body.json", JSON.stringify(body));
-}

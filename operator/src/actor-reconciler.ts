@@ -1,6 +1,11 @@
 import { type Actor, actors, type ActorStatus, type Snapshot, type Template } from "@substrate/crds/index.ts";
 import { type ErrorCode, SubstrateError } from "@substrate/lib/errors.ts";
-import { type ActorReport, ActorState, StorageState } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import {
+  type ActorReport,
+  ActorState,
+  type Generation,
+  StorageState,
+} from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { isConflict, isNotFound, type KubeClient, keyOf } from "@substrate/lib/kube/client.ts";
 import { type Reflector } from "@substrate/lib/kube/reflector.ts";
 import { type Logger } from "@substrate/lib/log.ts";
@@ -13,9 +18,10 @@ import {
   observedState,
   type Trouble,
 } from "./actor-status.ts";
-import { actorFinalizer, type Assignments } from "./assignments.ts";
+import { type Assignments } from "./assignments.ts";
 import { type AteletLink } from "./atelet-link.ts";
 import { type Atelets } from "./atelets.ts";
+import { type Deletion } from "./deletion.ts";
 import { type EventRecorder } from "./events.ts";
 import { type Freshest } from "./freshest.ts";
 import { actorUidLabel, snapshotName } from "./generations.ts";
@@ -36,6 +42,7 @@ export interface ActorReconcilerOptions {
   snapshots: Reflector<Snapshot>;
   atelets: Atelets;
   assignments: Assignments;
+  deletion: Deletion;
   revisions: Revisions;
   waker: Waker;
   operations: Operations;
@@ -47,9 +54,7 @@ export interface ActorReconcilerOptions {
   enqueueSnapshot: (key: string) => void;
 }
 
-/** How soon what depends on a node that doesn't answer, or isn't done, is looked at again. */
-const blockedRetryMs = 5_000;
-const reconnectRetryMs = 250;
+const detachRetryMs = 250;
 
 /** What one pass found out beside the world that it read. */
 interface Findings {
@@ -136,6 +141,11 @@ export class ActorReconciler {
       soonest(findings, dueMs - Date.now());
       return;
     }
+    if (!this.#isToldOf(actor, newest)) {
+      // afterwards nobody reports any more: the objects must say all before
+      soonest(findings, detachRetryMs);
+      return;
+    }
     try {
       await assignments.release(actor, link, false);
     } catch (error) {
@@ -144,6 +154,18 @@ export class ActorReconciler {
       throw error;
     }
     await assignments.clear(actor);
+  }
+
+  /** Whether status and Snapshot object name the generation as completed. */
+  #isToldOf(actor: Actor, { generation }: Generation): boolean {
+    const { name, namespace } = actor.metadata;
+    const listed = actor.status?.snapshots?.[0];
+    const snapshot = this.#options.snapshots.get(namespace, snapshotName(name, Number(generation)));
+    return (
+      listed?.generation === Number(generation) &&
+      listed.storageState === "SNAPSHOT_STORAGE_STATE_COMPLETED" &&
+      snapshot?.status?.storageState === "SNAPSHOT_STORAGE_STATE_COMPLETED"
+    );
   }
 
   #enqueueSnapshots(actor: Actor, report: ActorReport): void {
@@ -157,53 +179,21 @@ export class ActorReconciler {
     for (const key of keys) this.#options.enqueueSnapshot(key);
   }
 
-  /** The node, or for a detached actor any node, removes all there is; only then the object goes. */
   async #delete(actor: Actor): Promise<ReconcileResult> {
-    const { assignments, atelets, events } = this.#options;
-    if (!(actor.metadata.finalizers ?? []).includes(actorFinalizer)) return {};
-    const assignment = actor.status?.assignment;
-    if (actor.metadata.annotations?.["substrate.run/abandon"] === "true") {
-      const message = "Let go without removing its files and stored data, as its annotation substrate.run/abandon asks";
-      events.record(actor, { type: "Warning", reason: "Abandoned", message });
-    } else if (assignment !== undefined) {
-      // an atelet that was just restarted, or not yet heard of after our own start, is no news
-      const silentMs = assignment.nodeName === undefined ? 0 : atelets.view(assignment.nodeName).unreachableMs;
-      if (silentMs > 0 && silentMs < blockedRetryMs) return { requeueAfterMs: reconnectRetryMs };
-      const link = assignment.nodeName === undefined ? atelets.anyReachable() : atelets.get(assignment.nodeName);
-      const blocked = await this.#releaseForGood(actor, link, assignment.nodeName);
-      if (blocked !== undefined) {
-        await this.#writeStatus(actor, { blocked });
-        return { requeueAfterMs: blockedRetryMs };
-      }
-    }
-    try {
-      await assignments.removeFinalizer(this.#options.actors.get(keyOf(actor)) ?? actor);
-    } catch (error) {
-      if (!isNotFound(error)) throw error;
-    }
+    const { blocked, requeueAfterMs } = await this.#options.deletion.run(actor);
+    if (blocked !== undefined) await this.#writeStatus(actor, { blocked });
+    if (requeueAfterMs !== undefined) return { requeueAfterMs };
     this.forget(actor.metadata.uid ?? "");
     return {};
   }
 
-  /** What stands in the way, or undefined when nothing is left of the actor. */
-  async #releaseForGood(
-    actor: Actor,
-    link: AteletLink | undefined,
-    nodeName: string | undefined,
-  ): Promise<Trouble | undefined> {
-    const where = nodeName === undefined ? "any node" : `node ${nodeName}`;
-    const advice = `bring its atelet back, or set annotation substrate.run/abandon: "true" to let go without cleaning up`;
-    if (link?.view().synced !== true) {
-      return { reason: "DeletionBlocked", message: `Waits for ${where}, which does not answer: ${advice}` };
-    }
-    try {
-      const { done, message } = await this.#options.assignments.release(actor, link, true);
-      return done ? undefined : { reason: "DeletionBlocked", message: `Node ${link.lease.nodeName}: ${message}` };
-    } catch (error) {
-      const { message } = troubleOf(error);
-      this.#options.log.warn("deletion is blocked", { actor: keyOf(actor), error });
-      return { reason: "DeletionBlocked", message: `${message}; ${advice}` };
-    }
+  /** A wake under way ends with a status of its own: what changes meanwhile, and is no trouble, rides on that. */
+  #waits(actor: Actor, status: Omit<ActorStatus, "assignment">, findings: Findings): boolean {
+    const { uid = "" } = actor.metadata;
+    const { waker } = this.#options;
+    if (!waker.active(uid) || waker.unplaced(uid) !== undefined || findings.blocked !== undefined) return false;
+    const before = actor.status;
+    return status.state === before?.state && !differs(status.lastOperation ?? {}, before?.lastOperation);
   }
 
   /** Drops what is remembered of an actor that is gone. */
@@ -232,7 +222,7 @@ export class ActorReconciler {
     const settled = this.#states.settle(uid, observedState(seen), actor.status?.state, performance.now());
     soonest(findings, settled.recheckAfterMs);
     const status = desiredStatus({ ...seen, state: settled.state });
-    if (differs(status, actor.status)) {
+    if (differs(status, actor.status) && !this.#waits(actor, status, findings)) {
       const applied = { metadata: { name, namespace: namespace ?? "", uid }, status: status as ActorStatus };
       try {
         const written = await client.apply(actors, applied, { subresource: "status", force: true });

@@ -10,6 +10,7 @@ import { type Registry } from "prom-client";
 import { ActorReconciler } from "./actor-reconciler.ts";
 import { Assignments } from "./assignments.ts";
 import { Atelets, ateletSelector } from "./atelets.ts";
+import { Deletion } from "./deletion.ts";
 import { EventRecorder } from "./events.ts";
 import { Freshest } from "./freshest.ts";
 import { Hold } from "./hold.ts";
@@ -112,6 +113,7 @@ export class Operator {
       actors: freshActors,
       snapshots: this.#cache.snapshots,
       assignments,
+      deletion: new Deletion({ assignments, atelets: this.atelets, events, log }),
       revisions,
       waker: this.waker,
       operations: this.operations,

@@ -110,6 +110,7 @@ export class SnapshotReconciler {
     const { name, namespace, uid = "", generation = 0 } = snapshot.metadata;
     const before = snapshot.status;
     const facts: Partial<SnapshotStatus> = known.whole ? known.status : { ...before, ...known.status };
+    if (known.status.nodeName === undefined) delete facts.nodeName;
     const durable = facts.storageState === "SNAPSHOT_STORAGE_STATE_COMPLETED";
     const condition = durable
       ? ({ type: "Durable", status: "True", reason: "Completed", message: "All of it is in the store" } as const)
