@@ -170,6 +170,21 @@ describe("an actor's requests", () => {
     expect(await next.outcome).toBeInstanceOf(Ticket);
   });
 
+  test("what kept the wake from ending is the reason; a slow wake call is still a 503", async () => {
+    const world = new World();
+    world.show("ROUTE_STATE_ASLEEP", { wakeTimeoutMs: 50n });
+    const slow = world.request();
+    world.wakes[0]?.answer.reject(new SubstrateError("TIMEOUT", "no answer in time"));
+    await vi.advanceTimersByTimeAsync(50);
+    expect(await slow.outcome).toMatchObject({ code: "NOT_READY" });
+    const crowded = world.request();
+    await vi.advanceTimersByTimeAsync(50);
+    world.wakes[1]?.answer.reject(new SubstrateError("OPERATION_IN_PROGRESS", "a suspend is under way"));
+    await vi.advanceTimersByTimeAsync(50);
+    const error = (await crowded.outcome) as SubstrateError;
+    expect(error.message).toMatch(/a suspend is under way|no answer in time/);
+  });
+
   test("a client that leaves frees its place", async () => {
     const world = new World(1, 1);
     world.show("ROUTE_STATE_ASLEEP");

@@ -88,7 +88,8 @@ export function notInTime(
   lastError: SubstrateError | undefined,
 ): SubstrateError {
   const reason = lastError === undefined ? phase : `${phase}: ${lastError.message}`;
-  const code = lastError !== undefined && mayPass(lastError) ? lastError.code : "NOT_READY";
+  // TIMEOUT is a running actor's silence (504); this one is not running yet
+  const code = lastError === undefined || lastError.code === "TIMEOUT" ? "NOT_READY" : lastError.code;
   return new SubstrateError(code, `actor ${key} was not ready within ${Math.round(waitedMs / 1000)} s (${reason})`, {
     cause: lastError,
     retryAfterMs: lastError?.retryAfterMs ?? defaultRetryAfterMs,
