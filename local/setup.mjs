@@ -1,7 +1,7 @@
 // Makes a fresh checkout runnable: checks the machine, installs the packages, gets the tools. Plain JavaScript without
 // dependencies, for it runs on the system's own Node before anything is installed.
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, readFileSync, statfsSync } from "node:fs";
+import { accessSync, constants, existsSync, mkdirSync, readFileSync, statfsSync, statSync } from "node:fs";
 import { homedir, release } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -32,6 +32,24 @@ function cacheFolder() {
 /** The nearest folder above `path` that exists: its file system is where `path` will be. */
 function existing(path) {
   return existsSync(path) ? path : existing(dirname(path));
+}
+
+function checkNamedTools() {
+  const wrong = toolVariables
+    .map((name) => `SUBSTRATE_${name}`)
+    .filter((name) => {
+      const path = process.env[name];
+      if (!path) return false;
+      try {
+        accessSync(path, constants.X_OK);
+        return !path.startsWith("/") || !statSync(path).isFile();
+      } catch {
+        return true;
+      }
+    });
+  if (wrong.length === 0) return undefined;
+  const list = wrong.map((name) => `${name}=${process.env[name]}`).join(", ");
+  return `${list}: name the absolute path of an executable, or unset it to have the tool built`;
 }
 
 function checkGo() {
@@ -89,7 +107,7 @@ function preflight() {
         "install a newer one (on Debian 12: linux-image-amd64 from bookworm-backports) and reboot",
     );
   }
-  for (const check of [checkGo, checkDisk, checkCgroups]) {
+  for (const check of [checkNamedTools, checkGo, checkDisk, checkCgroups]) {
     const problem = check();
     if (problem !== undefined) problems.push(problem);
   }

@@ -61,6 +61,12 @@ describe("setup on a machine that lacks something", () => {
     expect(status).toBe(1);
   });
 
+  it("refuses a variable that names no program", () => {
+    expect(run({ PATH: "/nowhere", SUBSTRATE_ETCD: "/nowhere/etcd" }).stderr).toContain(
+      "SUBSTRATE_ETCD=/nowhere/etcd: name the absolute path of an executable, or unset it",
+    );
+  });
+
   it("says how much disk is needed where", () => {
     const go = fakeProgram("go", "echo go1.26.8; echo local");
     const npm = fakeProgram("npm", "echo 10");
