@@ -157,7 +157,7 @@ describe("a program that holds memory", () => {
     expect(await answer(place, "GET", "/digest")).toBe(digest);
   });
 
-  it("is adopted by a new runtime object, which can checkpoint and delete it", async () => {
+  it("is adopted by a new runtime object, which can checkpoint and delete it; its output goes on after a restore", async () => {
     const { id } = place.spec;
     const adopter = rig.newRuntime();
     await adopter.start();
@@ -165,8 +165,25 @@ describe("a program that holds memory", () => {
     expect(await adopter.alive(id)).toBe(true);
     await expect(adopter.run(place.spec)).rejects.toThrow("exists already");
     await adopter.pause(id);
-    await adopter.checkpoint(id, await rig.imageDir("adopted"), { direct: true });
+    const imageDir = await rig.imageDir("adopted");
+    await adopter.checkpoint(id, imageDir, { direct: true });
     await adopter.delete(id);
+    await rig.cgroups.remove(id);
+    expect(await traces(id)).toEqual([]);
+
+    await restore(place, imageDir);
+    await answer(place, "POST", "/touch");
+    // connections of before the restore are reset, also those that the client keeps in its pool
+    await expect(answer(place, "POST", "/hold?mib=1&kind=unheard")).rejects.toThrow("400");
+    await eventually(
+      async () => {
+        expect(await readFile(place.spec.stderrPath, "utf8")).toContain("unheard");
+      },
+      {
+        deadlineMs: 5_000,
+      },
+    );
+    await rig.runtime.delete(id);
     await rig.cgroups.remove(id);
     expect(await traces(id)).toEqual([]);
   });

@@ -154,15 +154,15 @@ export class SandboxRig {
   }
 }
 
-/** One HTTP request, repeated until it is answered with a 2xx. */
-export function answer(place: Place, method: "GET" | "POST", path: string): Promise<string> {
-  return eventually(
+/** One HTTP request, repeated until it is answered. @throws Error with the status if that is not a 2xx. */
+export async function answer(place: Place, method: "GET" | "POST", path: string): Promise<string> {
+  const { status, body } = await eventually(
     async () => {
       const response = await fetch(place.url + path, { method, signal: AbortSignal.timeout(10_000) });
-      const body = await response.text();
-      if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${body}`);
-      return body;
+      return { status: response.status, body: await response.text() };
     },
     { deadlineMs: 20_000, everyMs: 10 },
   );
+  if (status >= 300) throw new Error(`${method} ${path}: ${status} ${body}`);
+  return body;
 }
