@@ -199,25 +199,33 @@ describe("sleep and wake", () => {
     expect(rig.atelet.wakes).toHaveLength(1);
   });
 
-  test("a stream lost holds requests until it is back; the operator isn't asked", async () => {
+  test("kill -9 of the atelet: a running actor is served on, what is open is told to the next one", async () => {
     rig.atelet.show(routeOf(counter, "ROUTE_STATE_RUNNING"));
     const open = rig.get("counter", "/wait");
     await eventually(() => {
       expect(program.waiting).toHaveLength(1);
     }, soon);
     await rig.atelet.stop();
-    const held = rig.get("counter");
-    await eventually(async () => {
-      expect(await rig.metric("substrate_router_held_requests")).toBe(1);
-    }, soon);
+    expect((await rig.get("counter")).status).toBe(200);
     rig.atelet.counts.length = 0;
     await rig.atelet.start();
-    expect((await held).status).toBe(200);
     await eventually(() => {
       expect(rig.atelet.counts.some(({ open }) => open > 0)).toBe(true);
     }, soon);
     program.waiting[0]?.end("done");
     expect((await open).body).toBe("done");
+  });
+
+  test("an atelet that stays away: requests are held until it is back; the operator isn't asked", async () => {
+    rig.atelet.show(routeOf(counter, "ROUTE_STATE_ASLEEP"));
+    await rig.atelet.stop();
+    rig.atelet.show(routeOf(counter, "ROUTE_STATE_RUNNING"));
+    const held = rig.get("counter");
+    await eventually(async () => {
+      expect(await rig.metric("substrate_router_held_requests")).toBe(1);
+    }, soon);
+    await rig.atelet.start();
+    expect((await held).status).toBe(200);
     expect(rig.operatorWakes).toEqual([]);
   });
 

@@ -18,7 +18,7 @@ export interface Peer {
 export class Holding {
   readonly peer: Peer;
   readonly uid: string;
-  /** Undefined while the atelet's stream is lost. */
+  /** Undefined when the atelet's stream is lost for long, or the actor did not run then. */
   route: Route | undefined;
   upstreams: readonly Upstream[] = [];
   /** Rises with every Route and every loss: a request that failed on one version waits for the next. */
@@ -55,12 +55,17 @@ export class Holding {
     }
   }
 
-  /** The stream is lost: nothing new goes there. Gate numbers of a lost stream mean nothing to the next one. */
+  /** The stream is lost, the actor most likely not: its Route stays for a while. Old gate numbers mean nothing. */
+  detach(): void {
+    this.#closedGate = 0n;
+    this.#cancelTimer();
+  }
+
+  /** Nothing new goes there any more. Gate numbers of a lost stream mean nothing to the next one. */
   lose(): void {
     this.route = undefined;
     this.version += 1;
-    this.#closedGate = 0n;
-    this.#cancelTimer();
+    this.detach();
   }
 
   /** A new stream begins: tell it what is still open from before. */

@@ -56,7 +56,7 @@ export class Router {
       wake: (actor, at) => waker.wake(actor, at),
       attaching: (actor) => this.#atelets.attaching(this.#expectedNode(actor)),
     };
-    const table = new RouteTable(names, surroundings, limits);
+    const table = new RouteTable(names, surroundings, limits, limits.reattachPatienceMs);
     this.#atelets = new Atelets({
       routerId: randomUUID(),
       credentials,

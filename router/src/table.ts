@@ -14,11 +14,19 @@ export class RouteTable {
   readonly #byName = new Map<string, Set<Actor>>();
   /** Per atelet: what its current stream has named since it began. */
   readonly #named = new Map<string, Set<string>>();
+  /** Per atelet whose stream is lost: when its running actors are given up. */
+  readonly #lost = new Map<string, NodeJS.Timeout>();
+  readonly #serveOnMs: number;
 
-  constructor(names: ActorNames, surroundings: ActorSurroundings, upstreamOptions: UpstreamOptions) {
+  /**
+   * @param serveOnMs how long running actors are still sent requests after the stream to their atelet broke: an atelet
+   * that restarts leaves them running, lets our connections be and waits for us before it suspends anything.
+   */
+  constructor(names: ActorNames, surroundings: ActorSurroundings, upstreamOptions: UpstreamOptions, serveOnMs: number) {
     this.#names = names;
     this.#surroundings = surroundings;
     this.#upstreamOptions = upstreamOptions;
+    this.#serveOnMs = serveOnMs;
   }
 
   actors(): Iterable<Actor> {
@@ -43,6 +51,7 @@ export class RouteTable {
 
   /** A stream began: all routes of its atelet will come again, then `synced`. */
   attached(peer: Peer): void {
+    clearTimeout(this.#lost.get(peer.nodeName));
     this.#named.set(peer.nodeName, new Set());
     for (const holding of this.#holdingsOf(peer)) holding.announce();
   }
@@ -74,17 +83,33 @@ export class RouteTable {
     }
   }
 
-  /** A lost stream means that its atelet cuts our connections: nothing new goes there. */
+  /** Running actors are served on for a while; all others wait for the next stream. */
   lost(peer: Peer): void {
     this.#named.delete(peer.nodeName);
     for (const actor of this.#actors.values()) {
       const holding = actor.holding(peer.nodeName);
-      if (holding !== undefined) actor.loseRoute(holding);
+      if (holding?.route?.state === "ROUTE_STATE_RUNNING") holding.detach();
+      else if (holding !== undefined) actor.loseRoute(holding);
+    }
+    clearTimeout(this.#lost.get(peer.nodeName));
+    const timer = setTimeout(() => {
+      this.#lost.delete(peer.nodeName);
+      this.#giveUp(peer);
+    }, this.#serveOnMs);
+    timer.unref();
+    this.#lost.set(peer.nodeName, timer);
+  }
+
+  #giveUp(peer: Peer): void {
+    for (const actor of this.#actors.values()) {
+      const holding = actor.holding(peer.nodeName);
+      if (holding?.route !== undefined) actor.loseRoute(holding);
     }
   }
 
   /** The atelet's Lease is gone. */
   removed(peer: Peer): void {
+    clearTimeout(this.#lost.get(peer.nodeName));
     for (const actor of [...this.#actors.values()]) this.#removeHolding(actor, peer);
   }
 
