@@ -85,6 +85,9 @@ async function run(stateDir: string, status: StatusLine): Promise<void> {
     const why = await ending;
     status.stop();
     say(`ending (${why}): suspending running actors`);
+  } catch (error) {
+    // whatever was given up says only that it was
+    throw abort.signal.aborted ? abort.signal.reason : error;
   } finally {
     status.stop();
     await cluster.stop();
