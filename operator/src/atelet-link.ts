@@ -118,14 +118,15 @@ export class AteletLink {
 
   async #follow(): Promise<void> {
     const { signal } = this.#stop;
+    const closed = (): boolean => signal.aborted;
     let failures = 0;
-    for (;;) {
+    while (!closed()) {
       try {
         await this.#watch(signal, () => {
           failures = 0;
         });
       } catch (error) {
-        if (signal.aborted) return;
+        if (closed()) return;
         const level = failures === 0 ? "warn" : "debug";
         this.#options.log.log(level, "atelet's reports broke off", { node: this.#lease.nodeName, error });
       }

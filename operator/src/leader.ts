@@ -1,6 +1,6 @@
 import { type Leader } from "@substrate/lib/gen/substrate/atelet/v1/atelet.ts";
 import { SubstrateError } from "@substrate/lib/errors.ts";
-import { type LeaseHolder } from "@substrate/lib/kube/lease.ts";
+import { type LeaseHolder, type LeaseResult } from "@substrate/lib/kube/lease.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 
 /** Renewal leaves room for three failed tries within the Lease's duration. */
@@ -17,13 +17,16 @@ export interface LeadershipListener {
 
 /** Whether this process leads, and the term that it proves it with. */
 export class Leadership {
-  readonly #holder: LeaseHolder;
+  readonly #newHolder: () => LeaseHolder;
   readonly #log: Logger;
+  #holder: LeaseHolder;
   /** Whether the listener believes that we lead. */
   #announced = false;
 
-  constructor(holder: LeaseHolder, log: Logger) {
-    this.#holder = holder;
+  /** `newHolder` makes one of a new identity: a lost Lease is never taken up again, only acquired anew. */
+  constructor(newHolder: () => LeaseHolder, log: Logger) {
+    this.#newHolder = newHolder;
+    this.#holder = newHolder();
     this.#log = log;
   }
 
@@ -43,24 +46,42 @@ export class Leadership {
 
   /** Competes for the Lease until `signal` aborts, then gives it back. */
   async run(signal: AbortSignal, listener: LeadershipListener): Promise<void> {
-    await this.#holder.run(renewEveryMs, signal, (result) => {
-      switch (result.outcome) {
-        case "acquired":
-        case "renewed":
-          if (this.#announced) return;
-          this.#announced = true;
-          listener.started(result.held.term);
-          return;
-        case "waiting":
-          this.#log.info("waiting for the operator's Lease", { holder: result.holder });
-          return;
-        case "lost":
-          if (this.#announced) listener.stopped(result.reason);
-          this.#announced = false;
-          return;
-      }
-    });
-    if (this.#announced) listener.stopped("shutting down");
-    await this.#holder.release();
+    const stopped = (): boolean => signal.aborted;
+    while (!stopped()) {
+      await this.#holder.run(renewEveryMs, signal, (result) => {
+        this.#heard(result, listener);
+      });
+      if (this.#announced) listener.stopped("shutting down");
+      this.#announced = false;
+      await this.#release();
+      this.#holder = this.#newHolder();
+    }
+  }
+
+  /** So that nobody, our own next holder neither, waits for the end of a Lease that isn't used any more. */
+  async #release(): Promise<void> {
+    try {
+      await this.#holder.release();
+    } catch (error) {
+      this.#log.warn("the operator's Lease was not given back; it runs out by itself", { error });
+    }
+  }
+
+  #heard(result: LeaseResult, listener: LeadershipListener): void {
+    switch (result.outcome) {
+      case "acquired":
+      case "renewed":
+        if (this.#announced) return;
+        this.#announced = true;
+        listener.started(result.held.term);
+        return;
+      case "waiting":
+        this.#log.info("waiting for the operator's Lease", { holder: result.holder });
+        return;
+      case "lost":
+        if (this.#announced) listener.stopped(result.reason);
+        this.#announced = false;
+        return;
+    }
   }
 }

@@ -73,18 +73,19 @@ export class Operator {
       leases: new Reflector(client, leases, { log, namespace, labelSelector: ateletSelector }),
     };
     this.actors = this.#cache.actors;
-    const holder = new LeaseHolder({
-      client,
-      namespace,
-      name: "substrate-operator",
-      identity: randomUUID(),
-      durationMs: leaseDurationMs,
-      labels: { "substrate.run/part": "operator" },
-      annotations: { "substrate.run/address": options.address },
-      takeOver: "WhenExpired",
-      log,
-    });
-    this.leadership = new Leadership(holder, log);
+    const newHolder = (): LeaseHolder =>
+      new LeaseHolder({
+        client,
+        namespace,
+        name: "substrate-operator",
+        identity: randomUUID(),
+        durationMs: leaseDurationMs,
+        labels: { "substrate.run/part": "operator" },
+        annotations: { "substrate.run/address": options.address },
+        takeOver: "WhenExpired",
+        log,
+      });
+    this.leadership = new Leadership(newHolder, log);
     this.atelets = new Atelets({
       leases: this.#cache.leases,
       nodes: this.#cache.nodes,
