@@ -21,7 +21,7 @@ export async function writeJson(path: string, value: unknown, options: { durable
   if (options.durable) await syncFolder(dirname(path));
 }
 
-export async function syncFolder(path: string): Promise<void> {
+async function syncFolder(path: string): Promise<void> {
   const folder = await open(path, constants.O_RDONLY | constants.O_DIRECTORY);
   try {
     await folder.sync();

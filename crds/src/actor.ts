@@ -99,7 +99,6 @@ const status = z
 export type ActorSpec = z.infer<typeof spec>;
 export type ActorStatus = z.infer<typeof status>;
 export type ActorState = NonNullable<ActorStatus["state"]>;
-export type Assignment = z.infer<typeof assignment>;
 export type SnapshotEntry = z.infer<typeof snapshotEntry>;
 export type LastOperation = z.infer<typeof lastOperation>;
 

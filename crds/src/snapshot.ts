@@ -71,7 +71,6 @@ const status = z
 
 export type SnapshotSpec = z.infer<typeof spec>;
 export type SnapshotStatus = z.infer<typeof status>;
-export type SnapshotStorageState = z.infer<typeof storageState>;
 
 /** A Snapshot as the API server returns it. */
 export interface Snapshot extends KubeObject {

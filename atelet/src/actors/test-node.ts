@@ -24,7 +24,7 @@ import { type RouteLevel } from "./route-level.ts";
  * A runtime whose programs are numbers in memory: the state machine's races and crash points, which the real one can't
  * be made to show on demand. What real sandboxes do is tested in e2e/.
  */
-export class FakeRuntime implements SandboxRuntime {
+class FakeRuntime implements SandboxRuntime {
   readonly sandboxes = new Map<string, { status: SandboxStatus["status"]; memory: number; spec: SandboxSpec }>();
   starts = 0;
   failNext: Record<string, Error | undefined> = {};

@@ -44,7 +44,7 @@ export function nested(type: number, ...attributes: Buffer[]): Buffer {
   return attribute(type | nestedFlag, Buffer.concat(attributes));
 }
 
-export function u32(value: number): Buffer {
+function u32(value: number): Buffer {
   const out = Buffer.alloc(4);
   out.writeUInt32LE(value);
   return out;

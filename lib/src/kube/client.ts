@@ -23,9 +23,9 @@ import {
   type TransportOptions,
 } from "./transport.ts";
 
-export type { KubeObject, ObjectMeta, OwnerReference, ResourceType, Applied, Sent, WatchEvent } from "./object.ts";
-export { apiVersionOf, keyOf } from "./object.ts";
-export { isAlreadyExists, isConflict, isGone, isNotFound, isUnreachable, KubeError } from "./errors.ts";
+export type { KubeObject, ResourceType, Applied, Sent, WatchEvent } from "./object.ts";
+export { keyOf } from "./object.ts";
+export { isAlreadyExists, isConflict, isNotFound, isUnreachable, KubeError } from "./errors.ts";
 export type { CallOptions, JsonOptions, RawOptions, RawResponse } from "./transport.ts";
 
 export interface KubeClientOptions extends TransportOptions {

@@ -54,29 +54,6 @@ export interface Event extends KubeObject {
   reportingInstance?: string;
 }
 
-export interface Service extends KubeObject {
-  spec?: {
-    type?: "ClusterIP" | "ExternalName" | "LoadBalancer" | "NodePort";
-    externalName?: string;
-    clusterIP?: string;
-    selector?: Record<string, string>;
-    ports?: { name?: string; port: number; targetPort?: number | string; protocol?: string }[];
-  };
-}
-
-export interface ApiService extends KubeObject {
-  spec: {
-    group: string;
-    version: string;
-    groupPriorityMinimum: number;
-    versionPriority: number;
-    service?: { namespace: string; name: string; port?: number };
-    /** base64 of the PEM. */
-    caBundle?: string;
-  };
-  status?: { conditions?: { type: string; status: string; reason?: string; message?: string }[] };
-}
-
 /** Keeps one revision of a Template while an actor or a snapshot needs it. */
 export interface ControllerRevision extends KubeObject {
   revision: number;
@@ -112,22 +89,6 @@ export const events: ResourceType<Event> = {
   plural: "events",
   kind: "Event",
   namespaced: true,
-};
-
-export const services: ResourceType<Service> = {
-  group: "",
-  version: "v1",
-  plural: "services",
-  kind: "Service",
-  namespaced: true,
-};
-
-export const apiServices: ResourceType<ApiService> = {
-  group: "apiregistration.k8s.io",
-  version: "v1",
-  plural: "apiservices",
-  kind: "APIService",
-  namespaced: false,
 };
 
 export const controllerRevisions: ResourceType<ControllerRevision> = {

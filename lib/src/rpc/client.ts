@@ -21,7 +21,7 @@ export function serverName(part: Part): string {
  * Options of a channel to a part. Keepalive pings find a dead peer within 15 s; an unused connection closes after
  * 30 min; reconnecting never waits longer than 2 s, because a restarted part is back sooner.
  */
-export function dialOptions(part: Part): ClientOptions {
+function dialOptions(part: Part): ClientOptions {
   return {
     "grpc.ssl_target_name_override": serverName(part),
     "grpc.default_authority": serverName(part),

@@ -63,13 +63,13 @@ interface Caller {
 }
 
 /** The common name in the peer's certificate; undefined without mutual TLS. */
-export function peerCommonName(call: Caller): string | undefined {
+function peerCommonName(call: Caller): string | undefined {
   const name = call.getAuthContext().sslPeerCertificate?.subject.CN;
   return typeof name === "string" ? name : undefined;
 }
 
 /** Throws FORBIDDEN unless the peer's common name is one of `allowed`. */
-export function authorize(call: Caller, allowed: readonly string[]): void {
+function authorize(call: Caller, allowed: readonly string[]): void {
   const name = peerCommonName(call);
   if (name !== undefined && allowed.includes(name)) return;
   throw new SubstrateError(

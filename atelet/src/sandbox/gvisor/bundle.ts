@@ -50,7 +50,7 @@ function mounts(identityDir: string): object[] {
  * @param cpuQuota false leaves the CPU unlimited but for its share: a restore under a small quota would take many
  * times as long; the cgroup's owner sets the quota once the actor answers.
  */
-export function ociConfig(spec: SandboxSpec, cpuQuota: boolean): object {
+function ociConfig(spec: SandboxSpec, cpuQuota: boolean): object {
   const capabilities = spec.uid === 0 ? rootCapabilities : [];
   return {
     ociVersion: "1.1.0",

@@ -16,7 +16,7 @@ export interface RunscOptions {
 }
 
 /** A runsc command that failed or did not end in time; the message holds what runsc said. */
-export class RunscError extends Error {
+class RunscError extends Error {
   override readonly name = "RunscError";
   readonly exitCode: number | undefined;
   readonly timedOut: boolean;

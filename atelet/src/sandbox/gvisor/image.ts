@@ -2,7 +2,7 @@ import { readFile, rm, stat, truncate } from "node:fs/promises";
 import { join } from "node:path";
 
 /** Names that runsc gives to the files of an uncompressed image. */
-export const imageFiles = ["checkpoint.img", "pages_meta.img", "pages.img"] as const;
+const imageFiles = ["checkpoint.img", "pages_meta.img", "pages.img"] as const;
 
 /** First bytes of checkpoint.img (gVisor pkg/state/statefile). */
 const magic = "gVisorSF";

@@ -1,0 +1,35 @@
+import { join } from "node:path";
+import { type Route, RouteServiceClient } from "@substrate/lib/gen/substrate/atelet/v1/route.ts";
+import { leases } from "@substrate/lib/kube/types.ts";
+import { dial } from "@substrate/lib/rpc/client.ts";
+import { clientCredentials, loadTls } from "@substrate/lib/rpc/tls.ts";
+import { type LocalCluster } from "@substrate/local/cluster.ts";
+
+/** Where a running actor's first port is, as the atelet tells its routers: for requests that go around the router. */
+export async function endpointOf(cluster: LocalCluster, actorName: string): Promise<string> {
+  const lease = await cluster.client.get(leases, cluster.nodeName, "substrate-system");
+  const address = lease?.metadata.annotations?.["substrate.run/address"];
+  if (address === undefined) throw new Error(`node ${cluster.nodeName} has no Lease with an address`);
+  const file = (name: string): string => join(cluster.stateDir, "pki", name);
+  const credentials = clientCredentials(
+    loadTls({ caFile: file("ca.crt"), certFile: file("router.crt"), keyFile: file("router.key") }),
+  );
+  const client = dial(RouteServiceClient, address, "atelet", credentials);
+  const stream = client.attach();
+  try {
+    return await new Promise<string>((resolve, reject) => {
+      stream.on("error", reject);
+      stream.on("data", ({ message }: { message?: { $case: string; value: unknown } }) => {
+        if (message?.$case !== "route") return;
+        const { actor, endpoints } = message.value as Route;
+        const first = endpoints[0];
+        if (actor?.name === actorName && first !== undefined) resolve(`http://${first.address}:${first.port}`);
+      });
+      stream.write({ message: { $case: "hello", value: { routerId: "benchmark" } } });
+    });
+  } finally {
+    stream.on("error", () => undefined);
+    stream.cancel();
+    client.close();
+  }
+}

@@ -1,0 +1,153 @@
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import { type Actor, actors, type Template, templates } from "@substrate/crds/index.ts";
+import { Reflector } from "@substrate/lib/kube/reflector.ts";
+import { createLogger } from "@substrate/lib/log.ts";
+import { type LocalCluster } from "@substrate/local/cluster.ts";
+import { Client } from "undici";
+import { z } from "zod";
+
+const namespace = "default";
+const operationSchema = z.object({ operationId: z.string() });
+
+export interface MeasuredActor {
+  name: string;
+  mib: number;
+  kind: "random" | "zero";
+}
+
+/** Suspends and resumes as a client of the cluster sees them: one warm connection to the API server, one to the router. */
+export class Product {
+  readonly #cluster: LocalCluster;
+  readonly #router: Client;
+  readonly #actors: Reflector<Actor>;
+  readonly #end = new AbortController();
+
+  private constructor(cluster: LocalCluster) {
+    this.#cluster = cluster;
+    this.#router = new Client(cluster.routerUrl, { headersTimeout: 120_000, bodyTimeout: 120_000 });
+    this.#actors = new Reflector(cluster.client, actors, { namespace, log: createLogger("bench", "error") });
+  }
+
+  static async create(cluster: LocalCluster): Promise<Product> {
+    const product = new Product(cluster);
+    void product.#actors.run(product.#end.signal);
+    await product.#actors.synced;
+    return product;
+  }
+
+  /** Applies a Template and an Actor of it, waits until both are Ready, and lets the program fill its memory. */
+  async make(actor: MeasuredActor, image: string, detachDelay: string): Promise<void> {
+    const template: Template = {
+      apiVersion: "substrate.run/v1alpha1",
+      kind: "Template",
+      metadata: { name: actor.name, namespace },
+      spec: {
+        containers: [
+          {
+            name: "glutton",
+            image,
+            ports: [{ name: "http", containerPort: 8080 }],
+            readyz: { httpGet: { path: "/readyz", port: 8080 } },
+            resources: { limits: { cpu: "2", memory: `${actor.mib + 300}Mi` } },
+          },
+        ],
+        snapshots: { store: "default", uploadDelay: "10m", uploadWithin: "1h", detachDelay },
+        drainTimeout: "10s",
+        wakeTimeout: "60s",
+      },
+    };
+    await this.#cluster.client.request("POST", `/apis/substrate.run/v1alpha1/namespaces/${namespace}/templates`, {
+      body: template,
+    });
+    await this.#cluster.client.request("POST", `/apis/substrate.run/v1alpha1/namespaces/${namespace}/actors`, {
+      body: {
+        apiVersion: "substrate.run/v1alpha1",
+        kind: "Actor",
+        metadata: { name: actor.name, namespace },
+        spec: { templateRef: { name: actor.name } },
+      },
+    });
+    await this.#actor(actor.name, "Ready", (found) =>
+      found.status?.conditions?.some(({ type, status }) => type === "Ready" && status === "True"),
+    );
+    await this.#request(actor.name, "POST", `/hold?mib=${actor.mib}&kind=${actor.kind}`);
+  }
+
+  /** Milliseconds from the call until the operation's result is seen. */
+  async suspend(name: string, mode: "Async" | "Sync"): Promise<number> {
+    const startMs = performance.now();
+    const path = `/apis/subresources.substrate.run/v1alpha1/namespaces/${namespace}/actors/${name}/suspend`;
+    const answer = await this.#cluster.client.request("POST", path, { body: { mode } });
+    const { operationId } = operationSchema.parse(answer);
+    const { status } = await this.#actor(name, `operation ${operationId}`, (found) => {
+      const last = found.status?.lastOperation;
+      return last?.id === operationId ? last.result !== "Running" : false;
+    });
+    const elapsedMs = performance.now() - startMs;
+    if (status?.lastOperation?.result !== "Succeeded")
+      throw new Error(`suspend of ${name}: ${status?.lastOperation?.message}`);
+    return elapsedMs;
+  }
+
+  /** Milliseconds until the first byte of an answer that touches little of the memory. */
+  async resume(name: string): Promise<number> {
+    return this.#request(name, "GET", "/");
+  }
+
+  /** Milliseconds until every page was read. */
+  async touch(name: string): Promise<number> {
+    return this.#request(name, "POST", "/touch");
+  }
+
+  /** Resolves when the node has nothing of the actor any more: its next resume is one from the store. */
+  async detached(name: string): Promise<void> {
+    const { metadata } = await this.#actor(name, "detach", (found) => found.status?.assignment?.nodeName === undefined);
+    if (readdirSync(join(this.#cluster.nodeDir, "actors")).includes(metadata.uid ?? "")) {
+      throw new Error(`files of ${name} are still on the node`);
+    }
+  }
+
+  async remove(name: string): Promise<void> {
+    await this.#cluster.client.delete(actors, name, namespace);
+    await this.#cluster.client.delete(templates, name, namespace);
+  }
+
+  async close(): Promise<void> {
+    this.#end.abort();
+    await this.#router.close();
+  }
+
+  /** Milliseconds until the first byte; the rest is read and thrown away. */
+  async #request(name: string, method: "GET" | "POST", path: string): Promise<number> {
+    const startMs = performance.now();
+    const { statusCode, body } = await this.#router.request({
+      method,
+      path,
+      headers: { "substrate-actor": `${namespace}/${name}` },
+    });
+    const elapsedMs = performance.now() - startMs;
+    const text = await body.text();
+    if (statusCode !== 200) throw new Error(`${method} ${path} of ${name} answered ${statusCode}: ${text}`);
+    return elapsedMs;
+  }
+
+  #actor(name: string, what: string, test: (actor: Actor) => boolean | undefined): Promise<Actor> {
+    return new Promise((resolve, reject) => {
+      const look = (actor: Actor | undefined): void => {
+        if (actor?.metadata.name !== name || test(actor) !== true) return;
+        stop();
+        clearTimeout(timer);
+        resolve(actor);
+      };
+      const stop = this.#actors.onChange((_key, actor) => {
+        look(actor);
+      });
+      const timer = setTimeout(() => {
+        stop();
+        reject(new Error(`${what} of ${name}: not within 180 s`));
+      }, 180_000);
+      look(this.#actors.get(namespace, name));
+    });
+  }
+}

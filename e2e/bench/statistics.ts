@@ -1,0 +1,16 @@
+/** Of an odd or even number of values; NaN of none. */
+export function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = Math.floor(sorted.length / 2);
+  const upper = sorted[middle] ?? NaN;
+  return sorted.length % 2 === 1 ? upper : ((sorted[middle - 1] ?? NaN) + upper) / 2;
+}
+
+/** Least-squares slope of y over x. */
+export function slope(points: readonly { x: number; y: number }[]): number {
+  const meanX = points.reduce((sum, { x }) => sum + x, 0) / points.length;
+  const meanY = points.reduce((sum, { y }) => sum + y, 0) / points.length;
+  const covariance = points.reduce((sum, { x, y }) => sum + (x - meanX) * (y - meanY), 0);
+  const variance = points.reduce((sum, { x }) => sum + (x - meanX) ** 2, 0);
+  return covariance / variance;
+}
