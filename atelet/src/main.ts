@@ -70,16 +70,6 @@ const images = await ImageStore.open({
   log,
 });
 const stores = new Stores(config.stores);
-const writeBack = new WriteBack({
-  cache: new CacheWorker(),
-  tight: async (bytes) => {
-    const pod = await cgroups.pod();
-    return ledger.tight(bytes, pod.limitBytes - pod.usageBytes + pod.cleanCacheBytes);
-  },
-  log,
-  signal: ending.signal,
-});
-
 const registry = createRegistry();
 const hub = new RouteHub({
   podAddress: config.advertiseAddress,
@@ -89,6 +79,20 @@ const hub = new RouteHub({
   activity: (uid) => actors.find(uid)?.noteActivity(Date.now()),
   log,
 });
+const metrics = createAteletMetrics(registry, ledger, () => actors.all().filter((actor) => actor.hasSandbox).length);
+const writeBack = new WriteBack({
+  cache: new CacheWorker(),
+  tight: async (bytes) => {
+    const pod = await cgroups.pod();
+    return ledger.tight(bytes, pod.limitBytes - pod.usageBytes + pod.cleanCacheBytes);
+  },
+  log,
+  gaveUp: () => {
+    metrics.overdueLoans.inc();
+  },
+  signal: ending.signal,
+});
+
 const node: NodeContext = {
   stateDir: config.stateDir,
   actorsDir: inState("actors"),
@@ -102,7 +106,7 @@ const node: NodeContext = {
   writeBack,
   snapshotSlots: pLimit(SNAPSHOT_SLOTS),
   routers: hub,
-  metrics: createAteletMetrics(registry, ledger, () => actors.all().filter((actor) => actor.hasSandbox).length),
+  metrics,
   session: () => supervisor.session(),
   log,
   signal: ending.signal,

@@ -9,6 +9,7 @@ export interface AteletMetrics {
   operation(operation: "resume" | "suspend", outcome: "ok" | "failed", fields: Record<string, number>): void;
   crashes: Counter;
   uploads: Counter<"outcome">;
+  overdueLoans: Counter;
 }
 
 export function createAteletMetrics(registry: Registry, ledger: Ledger, runningActors: () => number): AteletMetrics {
@@ -61,6 +62,11 @@ export function createAteletMetrics(registry: Registry, ledger: Ledger, runningA
     crashes: new Counter({
       name: "substrate_atelet_crashes_total",
       help: "Sandboxes that ended by themselves.",
+      registers: [registry],
+    }),
+    overdueLoans: new Counter({
+      name: "substrate_ledger_overdue_loans_total",
+      help: "Loans that were taken back though their files were not on disk within the bound: the disk is slow or broken.",
       registers: [registry],
     }),
     uploads: new Counter({

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { chmod, readdir, rm, writeFile } from "node:fs/promises";
+import { chmod, open, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { SubstrateError } from "@substrate/lib/errors.ts";
@@ -174,6 +174,37 @@ describe("suspend and resume", () => {
   });
 });
 
+describe("sync suspend", () => {
+  it("its operation has no result before its generation is COMPLETED", async () => {
+    const actor = await granted();
+    await actor.resume();
+    const seen: string[] = [];
+    node.actors.onChange(() => {
+      const { lastOperation } = actor.record;
+      if (lastOperation?.type === "SUSPEND") seen.push(`${lastOperation.result} ${storage(actor)[0] ?? ""}`);
+    });
+    await suspend(actor, "SYNC");
+    expect(seen).toContain("RUNNING 1 PENDING");
+    expect(seen).not.toContain("SUCCEEDED 1 PENDING");
+    expect(seen.at(-1)).toBe("SUCCEEDED 1 COMPLETED");
+    await suspend(actor, "SYNC");
+    expect(actor.record.lastOperation?.result).toBe("SUCCEEDED");
+  });
+
+  it("what runs under an ended session is saved too when the node shuts down", async () => {
+    const actor = await granted();
+    await actor.resume();
+    node.runtime.only().memory = 77;
+    node.session = "s2";
+    await node.actors.endSession();
+    await node.actors.suspendAll();
+    expect(storage(actor)).toEqual(["1 PENDING"]);
+    await granted(2);
+    await actor.resume();
+    expect(node.runtime.only().memory).toBe(77);
+  });
+});
+
 describe("failures", () => {
   it("a failed checkpoint leaves the actor running, its processes moved back, no files and no loan", async () => {
     const actor = await granted();
@@ -284,6 +315,65 @@ describe("failures", () => {
       },
       { timeout: 10_000 },
     );
+  });
+});
+
+describe("rules of snapshot memory (writeback.md)", () => {
+  it("R11, R21: neither a suspend nor a resume waits for an fsync", async () => {
+    const actor = await granted();
+    await actor.resume();
+    const probe = await open(join(node.dir, "probe"), "w");
+    const sync = vi.spyOn(Object.getPrototypeOf(probe) as typeof probe, "sync");
+    await probe.close();
+    await suspend(actor);
+    await actor.resume();
+    expect(sync).not.toHaveBeenCalled();
+    await actor.hold(true);
+    expect(sync).toHaveBeenCalled();
+  });
+
+  it("R16: a snapshot takes its slot before it borrows", async () => {
+    const actor = await granted();
+    await actor.resume();
+    const gate = Promise.withResolvers<undefined>();
+    const busy = [0, 1].map(() => node.snapshotSlots(() => gate.promise));
+    const take = vi.spyOn(node.ledger, "take");
+    const suspended = suspend(actor);
+    await vi.waitFor(() => { expect(node.snapshotSlots.pendingCount).toBe(1); });
+    expect(take).not.toHaveBeenCalled();
+    gate.resolve(undefined);
+    await Promise.all([...busy, suspended]);
+    expect(take).toHaveBeenCalledOnce();
+  });
+
+  it("R17: the actor's processes are moved out before its image is written", async () => {
+    const actor = await granted();
+    await actor.resume();
+    const write = node.runtime.checkpoint.bind(node.runtime);
+    const moved: string[][] = [];
+    vi.spyOn(node.runtime, "checkpoint").mockImplementation((...args) => {
+      moved.push([...node.moves]);
+      return write(...args);
+    });
+    await suspend(actor);
+    expect(moved).toEqual([[`out ${actor.id}`]]);
+  });
+
+  it("R19, R20: a restore reads the generation where it is, and nothing of it goes while its memory is loading", async () => {
+    const actor = await granted(1, { uploadDelayMs: 1 });
+    await actor.resume();
+    await suspend(actor);
+    const restore = vi.spyOn(node.runtime, "restore");
+    const load = Promise.withResolvers<undefined>();
+    node.runtime.hold.load = load.promise.then(() => undefined);
+    await actor.resume();
+    const dir = actor.generations.path(1);
+    expect(restore.mock.calls[0]?.[1].imageDir).toBe(dir);
+    await vi.waitFor(() => { expect(storage(actor)).toEqual(["1 COMPLETED"]); });
+    await actor.generations.evict(1);
+    expect(await readdir(dir)).toEqual(["pages.img"]);
+    load.resolve(undefined);
+    await vi.waitFor(async () => { expect(await readdir(actor.files.generations)).toEqual([]); });
   });
 });
 
@@ -465,9 +555,10 @@ describe("kill -9 of the atelet", () => {
     await actor.resume();
     await suspend(actor);
     node.runtime.hold.restore = new Promise(() => undefined);
+    const restore = vi.spyOn(node.runtime, "restore");
     void actor.resume().catch(() => undefined);
     await vi.waitFor(() => {
-      expect(actor.state).toBe("RESUMING");
+      expect(restore).toHaveBeenCalled();
     });
     node.runtime.hold = {};
     await node.restart();

@@ -180,16 +180,28 @@ export class Actor {
     await this.#operate("RESUME", operationId, (phases) => this.#resume(phases));
   }
 
+  /** The last resort before the node's processes end: whatever its session, what runs is saved on the node. */
+  async suspendAtShutdown(): Promise<void> {
+    if (this.#operation !== undefined) await this.#operation.done.catch(() => undefined);
+    if (this.#running === undefined) return;
+    await this.#operate("SUSPEND", randomUUID(), (phases) => this.#suspend(phases, true));
+  }
+
   /** The generation that holds the actor's state; undefined if it never ran. */
   async suspend(request: SuspendRequest): Promise<Generation | undefined> {
     this.#refuseIfGone();
     if (this.#operation?.type === "RESUME") throw busy(this.name);
     if (this.#operation?.type === "SUSPEND") await this.#operation.done;
     else if (this.#running !== undefined && request.targetGeneration > (this.generations.newest()?.generation ?? 0)) {
-      await this.#operate("SUSPEND", request.operationId, (phases) => this.#suspend(phases, request.force));
-    } else this.#recordInstant(request.operationId, "SUSPEND");
+      await this.#operate(
+        "SUSPEND",
+        request.operationId,
+        (phases) => this.#suspend(phases, request.force),
+        request.mode,
+      );
+    } else this.#recordInstant(request.operationId, "SUSPEND", request.mode);
     const newest = this.generations.newest();
-    if (request.mode === "SYNC" && newest !== undefined) await this.#flush(newest, request.operationId);
+    if (request.mode === "SYNC") await this.#flush(newest, request.operationId);
     return newest;
   }
 
@@ -289,7 +301,7 @@ export class Actor {
           }),
           readyWithinMs: Math.max(program.wakeTimeoutMs, READY_WITHIN_MS),
           phases,
-          log: this.files.log,
+          title: `actor ${this.name}`,
         });
         const startedAtMs = Date.now();
         this.#running = {
@@ -373,14 +385,18 @@ export class Actor {
     running.booking.free();
   }
 
-  async #flush(generation: Generation, operationId: string): Promise<void> {
+  /** The second half of a sync suspend: only now its operation has a result. */
+  async #flush(generation: Generation | undefined, operationId: string): Promise<void> {
+    let failure: SubstrateError | undefined;
     try {
-      await this.#uploader.flush(generation.generation);
+      if (generation !== undefined) await this.#uploader.flush(generation.generation);
     } catch (error) {
-      const { lastOperation } = this.record;
-      if (lastOperation?.id === operationId) this.#finish(lastOperation, asSubstrateError(error));
-      throw error;
+      failure = asSubstrateError(error);
     }
+    const { lastOperation } = this.record;
+    if (lastOperation?.id === operationId && lastOperation.result === "RUNNING") this.#finish(lastOperation, failure);
+    await this.#save({ durable: false });
+    if (failure !== undefined) throw failure;
   }
 
   async #died(running: Running, message: string): Promise<void> {
@@ -401,7 +417,13 @@ export class Actor {
     this.#log.warn("crashed", { message, output });
   }
 
-  async #operate(type: "RESUME" | "SUSPEND", id: string, work: (phases: Phases) => Promise<void>): Promise<void> {
+  /** @param mode a SYNC operation that went well so far has no result yet: `#flush` gives it one. */
+  async #operate(
+    type: "RESUME" | "SUSPEND",
+    id: string,
+    work: (phases: Phases) => Promise<void>,
+    mode: "ASYNC" | "SYNC" = "ASYNC",
+  ): Promise<void> {
     const operation: Operation = {
       id,
       type,
@@ -413,13 +435,13 @@ export class Actor {
     };
     this.record.lastOperation = operation;
     // Not before the operation is visible: its first step tells routers of it.
-    const done = Promise.resolve().then(() => this.#perform(operation, work));
+    const done = Promise.resolve().then(() => this.#perform(operation, work, mode));
     this.#operation = { type, done };
     this.#changed(this);
     await done;
   }
 
-  async #perform(operation: Operation, work: (phases: Phases) => Promise<void>): Promise<void> {
+  async #perform(operation: Operation, work: (phases: Phases) => Promise<void>, mode: "ASYNC" | "SYNC"): Promise<void> {
     const { id, type } = operation;
     const phases = new Phases();
     let failure: SubstrateError | undefined;
@@ -430,7 +452,7 @@ export class Actor {
       if (type === "RESUME") this.#backOff.failed(failure.message, undefined);
     }
     this.#operation = undefined;
-    this.#finish(operation, failure);
+    if (mode === "ASYNC" || failure !== undefined) this.#finish(operation, failure);
     await this.#save({ durable: false });
     const fields = phases.fields();
     const verb = type === "RESUME" ? "resume" : "suspend";
@@ -445,9 +467,10 @@ export class Actor {
     if (failure !== undefined) throw failure;
   }
 
-  #recordInstant(id: string, type: "RESUME" | "SUSPEND"): void {
+  #recordInstant(id: string, type: "RESUME" | "SUSPEND", mode: "ASYNC" | "SYNC" = "ASYNC"): void {
     const now = Date.now();
-    this.record.lastOperation = { id, type, result: "SUCCEEDED", reason: "", message: "", startMs: now, endMs: now };
+    const result = mode === "SYNC" ? "RUNNING" : "SUCCEEDED";
+    this.record.lastOperation = { id, type, result, reason: "", message: "", startMs: now, endMs: now };
     this.#changed(this);
   }
 

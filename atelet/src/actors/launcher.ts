@@ -1,9 +1,10 @@
-import { writeFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type Phases } from "@substrate/lib/phases.ts";
 import { resolveCommand } from "../images/command.ts";
 import { type UnpackedImage } from "../images/images.ts";
 import { type Slot } from "../network/network.ts";
+import { actorResolvConf } from "../network/resolvers.ts";
 import { type SandboxSpec } from "../sandbox/sandbox.ts";
 import { type NodeContext, RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
 import { waitUntilReady } from "./readiness.ts";
@@ -20,7 +21,8 @@ export interface LaunchOptions {
   restore?: { imageDir: string; generation: number };
   readyWithinMs: number;
   phases: Phases;
-  log: string;
+  /** Of messages: "actor default/counter". */
+  title: string;
 }
 
 export interface Launched {
@@ -59,7 +61,7 @@ export class Launcher {
           program,
           deadlineMs: options.readyWithinMs,
           alive: () => runtime.alive(id),
-          actor: `${options.actor.namespace}/${options.actor.name}`,
+          title: options.title,
           signal: this.#node.signal,
         }),
       );
@@ -126,6 +128,8 @@ export class Launcher {
 /** design.md §8: remade at every start and restore; nothing holds the old files, so that no rename is needed (R21). */
 async function writeIdentity(dir: string, actor: ActorKey, generation: number): Promise<void> {
   const content = {
+    hosts: `127.0.0.1 localhost\n169.254.17.2 ${actor.name}`,
+    "resolv.conf": actorResolvConf(await readFile("/etc/resolv.conf", "utf8")),
     "actor-id": actor.uid,
     "actor-name": actor.name,
     namespace: actor.namespace,

@@ -168,12 +168,7 @@ export class NodeActors {
   /** The last resort before the node's processes end: suspends everything, as far as the time allows. */
   async suspendAll(): Promise<void> {
     await Promise.all(
-      this.all().map((actor) =>
-        this.#guard(actor, "suspend at shutdown", async () => {
-          const targetGeneration = (actor.generations.newest()?.generation ?? 0) + 1;
-          await actor.suspend({ operationId: "shutdown", mode: "ASYNC", force: true, targetGeneration });
-        }),
-      ),
+      this.all().map((actor) => this.#guard(actor, "suspend at shutdown", () => actor.suspendAtShutdown())),
     );
   }
 

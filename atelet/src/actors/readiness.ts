@@ -15,8 +15,8 @@ export interface ReadinessOptions {
   program: Pick<Program, "readyz" | "ports">;
   deadlineMs: number;
   alive: () => Promise<boolean>;
-  /** For messages. */
-  actor: string;
+  /** Whose program it is, for messages. */
+  title: string;
   signal: AbortSignal;
 }
 
@@ -32,12 +32,12 @@ export async function waitUntilReady(options: ReadinessOptions): Promise<void> {
     if (result === undefined) return;
     last = result;
     if (!(await options.alive())) {
-      throw new SubstrateError("PROGRAM_EXITED", `the program of actor ${options.actor} ended before it was ready`);
+      throw new SubstrateError("PROGRAM_EXITED", `the program of ${options.title} ended before it was ready`);
     }
     if (performance.now() > endMs) {
       throw new SubstrateError(
         "NOT_READY",
-        `actor ${options.actor} was not ready within ${options.deadlineMs / 1000} s: ${last}`,
+        `${options.title} was not ready within ${options.deadlineMs / 1000} s: ${last}`,
         { retryAfterMs: 1000 },
       );
     }

@@ -57,8 +57,10 @@ async function writeImage(options: CheckpointOptions, loan: Loan | undefined): P
   const dir = await generations.begin(number);
   try {
     await phases.run("pause", async () => {
-      await node.network.block(running.slot);
-      await node.runtime.pause(id);
+      if (!running.cut) {
+        await node.network.block(running.slot);
+        await node.runtime.pause(id);
+      }
       await node.cgroups.moveToSnapshots(id);
     });
     // R6: without a loan the write goes around the page cache, at disk speed.
@@ -88,6 +90,7 @@ async function undo(
   await generations.abandon(number);
   try {
     await node.cgroups.moveBack(id);
+    if (running.cut) return;
     await node.runtime.resume(id);
     await node.network.open(running.slot);
   } catch (error) {

@@ -29,7 +29,7 @@ class FakeRuntime implements SandboxRuntime {
   starts = 0;
   failNext: Record<string, Error | undefined> = {};
   /** Held open until it resolves: lets a test look at the middle of an operation. */
-  hold: Partial<Record<"checkpoint" | "restore", Promise<void>>> = {};
+  hold: Partial<Record<"checkpoint" | "restore" | "load", Promise<void>>> = {};
 
   capabilities(): Promise<{ backgroundRestore: boolean; runtime: string }> {
     return Promise.resolve({ backgroundRestore: true, runtime: "fake-1" });
@@ -62,10 +62,11 @@ class FakeRuntime implements SandboxRuntime {
     this.starts += 1;
     this.sandboxes.set(spec.id, { status: "running", memory, spec });
   }
-  waitRestored(): Promise<void> {
+  async waitRestored(): Promise<void> {
+    await this.hold.load;
     const failure = this.failNext.load;
     this.failNext.load = undefined;
-    return failure === undefined ? Promise.resolve() : Promise.reject(failure);
+    if (failure !== undefined) throw failure;
   }
   delete(id: string): Promise<void> {
     this.sandboxes.delete(id);
@@ -215,6 +216,7 @@ export class TestNode {
   readonly moves: string[] = [];
   readonly storeDir: string;
   session = "s1";
+  readonly snapshotSlots = pLimit(2);
   ledger = new MemoryLedger({ limitBytes: 2 ** 30, reserveBytes: 0 });
   actors!: NodeActors;
   #ending = new AbortController();
@@ -258,10 +260,11 @@ export class TestNode {
       writeBack: new WriteBack({
         cache: cleanCache,
         tight: () => Promise.resolve(false),
+        gaveUp: () => undefined,
         log,
         signal: this.#ending.signal,
       }),
-      snapshotSlots: pLimit(2),
+      snapshotSlots: this.snapshotSlots,
       routers: this.routers,
       metrics: createAteletMetrics(new Registry(), this.ledger, () => 0),
       session: () => this.session,

@@ -1,9 +1,11 @@
 import { createHash, randomUUID } from "node:crypto";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
+import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
 import { Phases } from "@substrate/lib/phases.ts";
 import { removeFolder } from "../node-files.ts";
 import { Launcher } from "./launcher.ts";
+import { lastLines } from "./output-log.ts";
 import { type NodeContext, RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
 import { type Program } from "./record.ts";
 
@@ -50,7 +52,7 @@ export class Trials {
       await mkdir(files.identity, { recursive: true });
       const launcher = new Launcher(node);
       const startMs = performance.now();
-      const { slot } = await launcher.launch({
+      const launched = launcher.launch({
         id,
         actor: {
           uid: randomUUID(),
@@ -63,7 +65,10 @@ export class Trials {
         image,
         readyWithinMs: READY_WITHIN_MS,
         phases,
-        log: files.log,
+        title: `the trial run of Template ${program.templateName}`,
+      });
+      const { slot } = await launched.catch((error: unknown) => {
+        throw withOutput(asSubstrateError(error), files.log);
       });
       const readyMs = Math.round(performance.now() - startMs);
       await launcher.stop(id, slot);
@@ -78,4 +83,13 @@ export class Trials {
       await removeFolder(dir);
     }
   }
+}
+
+/** Nobody can read a trial's output afterwards: its last lines go into the message. */
+function withOutput(error: SubstrateError, logPath: string): SubstrateError {
+  const output = lastLines(logPath);
+  const said = output === "" ? "it wrote nothing" : `its last output: ${output}`;
+  return new SubstrateError(error.code, `${error.message}; ${said}`, {
+    cause: error,
+  });
 }

@@ -49,6 +49,12 @@ describe("a generation on the node", () => {
     expect(await folder.damage(record)).toMatch(/missing/);
   });
 
+  it("R22: a commit over an older generation of the same number unlinks that first", async () => {
+    await make(1);
+    await make(1);
+    expect((await folder.load()).records.map((r) => r.generation)).toEqual([1]);
+  });
+
   it("begin starts from an empty folder though an earlier try left files", async () => {
     await writeFile(join(await folder.begin(1), "old"), "old");
     expect(await readdir(await folder.begin(1))).toEqual([]);

@@ -1,4 +1,4 @@
-import { lstat, mkdir, mkdtemp, readdir, rm, symlink, writeFile } from "node:fs/promises";
+import { lstat, mkdir, mkdtemp, readdir, readlink, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
@@ -22,6 +22,15 @@ it("makes the mount points and the working directory", async () => {
     expect((await lstat(join(rootfs, path))).isDirectory(), path).toBe(true);
   }
   expect((await lstat(join(rootfs, "tmp"))).mode & 0o7777).toBe(0o1777);
+});
+
+it("links hosts and resolv.conf to the actor's own, whatever the image brings there", async () => {
+  await mkdir(join(rootfs, "etc"));
+  await writeFile(join(rootfs, "etc/hosts"), "placeholder");
+  await symlink("../../../../outside", join(rootfs, "etc/resolv.conf"));
+  await makeMountPoints(rootfs, "/");
+  expect(await readlink(join(rootfs, "etc/hosts"))).toBe("/run/ate/hosts");
+  expect(await readlink(join(rootfs, "etc/resolv.conf"))).toBe("/run/ate/resolv.conf");
 });
 
 it("never follows a link out of the rootfs", async () => {

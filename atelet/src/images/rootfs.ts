@@ -1,6 +1,6 @@
 import { type Stats } from "node:fs";
-import { chmod, lstat, mkdir, readdir, readFile, readlink, rm } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { chmod, lstat, mkdir, readdir, readFile, readlink, rm, symlink } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
 
 /** As Linux' own limit (MAXSYMLINKS). */
 const maxLinks = 40;
@@ -64,9 +64,23 @@ export async function resolveInRootfs(rootfs: string, path: string, options: { m
   return join(rootfs, resolved);
 }
 
-/** Makes the mount points and the working directory. Throws RootfsError. */
+/**
+ * What is each actor's own but has its place in /etc: links into the identity folder, which is mounted anew at every
+ * start and restore. An image's own file of that name is only a placeholder, as in any container engine.
+ */
+const identityLinks: readonly (readonly [path: string, target: string])[] = [
+  ["/etc/hosts", "/run/ate/hosts"],
+  ["/etc/resolv.conf", "/run/ate/resolv.conf"],
+];
+
+/** Makes the mount points, the working directory and the links to what is each actor's own. Throws RootfsError. */
 export async function makeMountPoints(rootfs: string, workingDir: string): Promise<void> {
   for (const [path, mode] of mountPoints) await chmod(await resolveInRootfs(rootfs, path, { make: true }), mode);
+  for (const [path, target] of identityLinks) {
+    const place = join(await resolveInRootfs(rootfs, dirname(path), { make: true }), basename(path));
+    await rm(place, { recursive: true, force: true });
+    await symlink(target, place);
+  }
   await resolveInRootfs(rootfs, workingDir, { make: true });
 }
 

@@ -15,6 +15,16 @@ export function resolversOf(resolvConf: string): { usable: string[]; loopback: s
   };
 }
 
+/** What an actor finds as its resolv.conf: the pod's, less the name servers that only the pod can reach. */
+export function actorResolvConf(resolvConf: string): string {
+  const { loopback } = resolversOf(resolvConf);
+  const unusable = (line: string): boolean => loopback.some((address) => line.includes(address));
+  return resolvConf
+    .split("\n")
+    .filter((line) => !/^\s*nameserver\s/.test(line) || !unusable(line))
+    .join("\n");
+}
+
 export function readResolvers(log: Logger): string[] {
   const { usable, loopback } = resolversOf(readFileSync("/etc/resolv.conf", "utf8"));
   if (usable.length === 0) {

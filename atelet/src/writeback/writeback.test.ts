@@ -1,4 +1,4 @@
-import { mkdtemp, open, rename, rm, stat, writeFile } from "node:fs/promises";
+import { mkdtemp, open, readdir, readlink, rename, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createLogger } from "@substrate/lib/log.ts";
@@ -31,6 +31,7 @@ function loan(): Loan & { returned: number } {
 }
 
 function writeBack(options: {
+  gaveUp?: () => void;
   cache?: AsyncPageCache;
   tight?: boolean;
   boundMs?: number;
@@ -40,6 +41,7 @@ function writeBack(options: {
     cache: options.cache ?? worker,
     tight: () => Promise.resolve(options.tight ?? false),
     log,
+    gaveUp: options.gaveUp ?? (() => undefined),
     boundMs: options.boundMs ?? 60_000,
     signal: options.signal ?? new AbortController().signal,
   });
@@ -80,13 +82,38 @@ describe("the real page cache", () => {
     expect(l.returned).toBe(1);
   });
 
+  it("R12, R13: nothing is open while a file is followed", async () => {
+    const path = join(dir, "pages.img");
+    await writeFile(path, "x");
+    let polls = 0;
+    const watching: AsyncPageCache = {
+      inspect: async (file) => {
+        await worker.inspect(file);
+        return { unwrittenPages: ++polls < 3 ? 1 : 0 };
+      },
+      writeOut: (file) => worker.writeOut(file),
+    };
+    const followed = writeBack({ cache: watching, tight: true }).follow([path], loan());
+    await expect.poll(() => polls).toBeGreaterThan(0);
+    const open = await Promise.all(
+      (await readdir("/proc/self/fd")).map((fd) => readlink(`/proc/self/fd/${fd}`).catch(() => "")),
+    );
+    expect(open.filter((target) => target.startsWith(path))).toEqual([]);
+    await followed;
+  });
+
   it("R13: a path that names another file by now is skipped, and never written out", async () => {
     const path = join(dir, "pages.img");
     await writeFile(path, "old");
     const { dev, ino } = await stat(path);
     await writeFile(join(dir, "other"), "other");
+    // a rename over a file would write the new one out at once (R22)
+    await rm(path);
     await rename(join(dir, "other"), path);
     expect(await worker.inspect({ path, dev, ino })).toBe("gone");
+    const dirty = await stat(path);
+    await worker.writeOut({ path, dev, ino });
+    expect(await worker.inspect({ path, dev: dirty.dev, ino: dirty.ino })).toEqual({ unwrittenPages: 1 });
   });
 });
 
@@ -112,7 +139,9 @@ describe("rules", () => {
     const path = join(dir, "f");
     await (await open(path, "w")).close();
     const l = loan();
-    expect(await writeBack({ cache: new StuckCache(), boundMs: 50 }).follow([path], l)).toBe("gave up");
-    expect(l.returned).toBe(1);
+    let overdue = 0;
+    const follower = writeBack({ cache: new StuckCache(), boundMs: 50, gaveUp: () => (overdue += 1) });
+    expect(await follower.follow([path], l)).toBe("gave up");
+    expect([l.returned, overdue]).toEqual([1, 1]);
   });
 });

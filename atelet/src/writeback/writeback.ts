@@ -11,6 +11,8 @@ export interface WriteBackOptions {
   /** R3: whether this much memory is wanted elsewhere; only then write-out is started. */
   tight: (bytes: number) => Promise<boolean>;
   log: Logger;
+  /** R15: called for every loan that came back only because the bound had passed. */
+  gaveUp: () => void;
   /** R15. Default 10 minutes. */
   boundMs?: number;
   signal: AbortSignal;
@@ -62,6 +64,7 @@ export class WriteBack {
       waiting = states.filter(({ state }) => state !== "gone" && state.unwrittenPages > 0).map(({ file }) => file);
       if (waiting.length === 0) return gone === files.length ? "gone" : "clean";
       if (performance.now() > endMs) {
+        this.#options.gaveUp();
         log.warn("snapshot files are still not on disk; the memory lent for them is counted as free again", {
           files: waiting.map(({ path }) => path),
           boundMs,
