@@ -35,6 +35,8 @@ export interface Call {
   method: "assign" | "resume" | "suspend" | "release" | "setHold" | "tryProgram";
   uid: string;
   epoch: number;
+  /** Monotonic clock. */
+  atMs: number;
 }
 
 /**
@@ -48,6 +50,8 @@ export class FakeAtelet {
   readonly released = new Map<string, number>();
   /** Thrown by the next calls of the method, once each. */
   readonly refusals: { method: Call["method"]; error: SubstrateError }[] = [];
+  /** What trial runs of an image fail with, each time. */
+  readonly badImages = new Map<string, SubstrateError>();
   /** Awaited by resume before it answers. */
   resumeGate: Promise<void> = Promise.resolve();
   /** Awaited by a deleting release before it answers. */
@@ -78,6 +82,8 @@ export class FakeAtelet {
       setHold: unaryHandler(options, (request) => this.#setHold(request)),
       tryProgram: unaryHandler(options, (request) => {
         this.#note("tryProgram", request.program?.templateUid ?? "", 0n);
+        const failure = this.badImages.get(request.program?.image ?? "");
+        if (failure !== undefined) throw failure;
         return Promise.resolve({ imageDigest: `sha256:${"a".repeat(64)}`, readyMs: 12n });
       }),
       watchActors: streamHandler<WatchActorsRequest, WatchActorsResponse>(options, async (call, { signal }) => {
@@ -183,7 +189,7 @@ export class FakeAtelet {
   }
 
   #note(method: Call["method"], uid: string, epoch: bigint): void {
-    this.calls.push({ method, uid, epoch: Number(epoch) });
+    this.calls.push({ method, uid, epoch: Number(epoch), atMs: performance.now() });
     const index = this.refusals.findIndex((refusal) => refusal.method === method);
     const [refusal] = index === -1 ? [] : this.refusals.splice(index, 1);
     if (refusal !== undefined) throw refusal.error;

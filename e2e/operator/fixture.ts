@@ -23,6 +23,7 @@ import { tools } from "../support/tools.ts";
 import { FakeAtelet } from "./fake-atelet.ts";
 
 const run = promisify(execFile);
+const goodImage = "registry.example.com/app:1";
 const root = join(import.meta.dirname, "../..");
 
 /** A real control plane, the real operator as a process, a scripted atelet, and a router that tells what it was sent. */
@@ -192,14 +193,15 @@ export class Fixture {
     return this.kubectl("create", "--raw", path, "-f", this.#file(`${randomUUID()}.json`, JSON.stringify(body)));
   }
 
-  async template(name: string, spec: Partial<Template["spec"]> = {}): Promise<void> {
-    await this.client.apply(templates, {
+  /** A Template of one program, applied and not waited for. */
+  async apply(name: string, spec: Partial<Template["spec"]> = {}, image = goodImage): Promise<Template> {
+    return this.client.apply(templates, {
       metadata: { name, namespace: "test" },
       spec: {
         containers: [
           {
             name: "main",
-            image: "registry.example.com/app:1",
+            image,
             ports: [{ name: "http", containerPort: 8080 }],
             readyz: { httpGet: { path: "/readyz", port: "http" } },
             resources: { limits: { cpu: "500m", memory: "128Mi" } },
@@ -208,6 +210,11 @@ export class Fixture {
         ...spec,
       } as Template["spec"],
     });
+  }
+
+  /** A Template, Ready. */
+  async template(name: string, spec: Partial<Template["spec"]> = {}): Promise<void> {
+    await this.apply(name, spec);
     await eventually(
       async () => {
         const template = await this.client.get(templates, name, "test");

@@ -1,6 +1,6 @@
 import { type Actor, type ActorState, type ActorStatus, type Template } from "@substrate/crds/index.ts";
 import { type ActorReport } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
-import { type ConditionFacts, mergeConditions, reasonOf } from "./conditions.ts";
+import { type ConditionFacts, isoSeconds, mergeConditions, reasonOf } from "./conditions.ts";
 import { maxListed, newestGeneration, snapshotEntries } from "./generations.ts";
 import { type OperationRecord, publishedOperation } from "./operation-record.ts";
 
@@ -65,10 +65,6 @@ export function observedState(world: Omit<ActorWorld, "state">): ActorState {
   if (world.node !== undefined && !world.node.synced && before !== undefined) return before;
   const started = (actor.status?.generation ?? 0) > 0 || before === "ACTOR_STATE_SUSPENDED";
   return started || template?.status?.phase === "Ready" ? "ACTOR_STATE_SUSPENDED" : "ACTOR_STATE_PENDING";
-}
-
-function isoSeconds(unixMs: number): string {
-  return new Date(unixMs).toISOString().replace(/\.\d+Z$/, "Z");
 }
 
 function templateTrouble({ actor, template }: ActorWorld): Trouble | undefined {

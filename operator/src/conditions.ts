@@ -11,10 +11,14 @@ export function mergeConditions(
 ): Condition[] {
   return wanted.map((facts) => {
     const before = previous?.find(({ type }) => type === facts.type);
-    const lastTransitionTime =
-      before?.status === facts.status ? before.lastTransitionTime : now.toISOString().replace(/\.\d+Z$/, "Z");
+    const lastTransitionTime = before?.status === facts.status ? before.lastTransitionTime : isoSeconds(now.getTime());
     return { ...facts, observedGeneration, lastTransitionTime };
   });
+}
+
+/** As the API server writes times: without fractions. */
+export function isoSeconds(unixMs: number): string {
+  return new Date(unixMs).toISOString().replace(/\.\d+Z$/, "Z");
 }
 
 /** "IMAGE_UNAVAILABLE" → "ImageUnavailable": codes of the error catalogue as condition and Event reasons. */

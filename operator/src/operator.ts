@@ -124,7 +124,7 @@ export class Operator {
         this.#queues.Snapshot.add(key);
       },
     });
-    const trials = new Trials();
+    const trials = new Trials({ log });
     const templateReconciler = new TemplateReconciler({
       ...common,
       templates: new Freshest(this.#cache.templates),

@@ -1,18 +1,17 @@
 import { type Actor, type Template, templates, type TemplateStatus } from "@substrate/crds/index.ts";
-import { type ErrorCode, SubstrateError } from "@substrate/lib/errors.ts";
-import { isConflict, isNotFound, type KubeClient, keyOf } from "@substrate/lib/kube/client.ts";
+import { isConflict, isNotFound, type KubeClient } from "@substrate/lib/kube/client.ts";
 import { type Reflector } from "@substrate/lib/kube/reflector.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { differs } from "./actor-status.ts";
 import { type Atelets } from "./atelets.ts";
-import { type ConditionFacts, mergeConditions, reasonOf } from "./conditions.ts";
+import { type ConditionFacts, isoSeconds, mergeConditions, reasonOf } from "./conditions.ts";
 import { type EventRecorder } from "./events.ts";
 import { type Freshest } from "./freshest.ts";
 import { type OperatorMetrics } from "./metrics.ts";
-import { buildProgram, type ProgramPart, programPart, revisionOf } from "./program.ts";
-import { type ReconcileResult, TerminalError } from "./queue.ts";
+import { buildProgram, programPart, revisionOf } from "./program.ts";
+import { type ReconcileResult } from "./queue.ts";
 import { type Revisions } from "./revisions.ts";
-import { type Trials } from "./trials.ts";
+import { type FailedTrial, type Trials } from "./trials.ts";
 
 export interface TemplateReconcilerOptions {
   client: KubeClient;
@@ -26,9 +25,6 @@ export interface TemplateReconcilerOptions {
   log: Logger;
   enqueue: (key: string) => void;
 }
-
-/** The program itself is at fault: only a change of the Template helps. */
-const lasting: ReadonlySet<ErrorCode> = new Set(["IMAGE_INVALID", "PROGRAM_EXITED", "INVALID"]);
 
 const noNodeRetryMs = 10_000;
 
@@ -60,21 +56,25 @@ export class TemplateReconciler {
       await this.#write(template, revision, { phase: "Ready", reason, message, imageDigest: status.imageDigest });
       return {};
     }
-    const trialKey = `${template.metadata.uid ?? ""}/${revision}`;
-    const link = this.#options.atelets.anySchedulable();
-    let outcome = this.#options.trials.get(trialKey);
-    if (outcome === undefined && link !== undefined) {
-      outcome = this.#options.trials.ensure(trialKey, link, buildProgram(template, part, revision), () => {
-        this.#options.enqueue(key);
-      });
-    }
+    const { uid = "", generation = 0 } = template.metadata;
+    // timeouts and the store are no part of a revision, but may be what it failed for
+    const trialKey = `${uid}/${revision}/${generation}`;
+    const program = buildProgram(template, part, revision);
+    const outcome = this.#options.trials.ensure(trialKey, this.#options.atelets.anySchedulable(), program, () => {
+      this.#options.enqueue(key);
+    });
+    // a failure stands until the next try has ended
+    const keptFailure =
+      status?.revision === revision && status.observedGeneration === generation && status.phase === "Failed";
     switch (outcome?.kind) {
       case undefined: {
+        if (keptFailure) return { requeueAfterMs: noNodeRetryMs };
         const message = "No node takes a trial run now: none answers, or all are cordoned";
         await this.#write(template, revision, { phase: "Pending", reason: "NoNode", message });
         return { requeueAfterMs: noNodeRetryMs };
       }
       case "running": {
+        if (keptFailure) return {};
         const message = `Revision ${revision} is being run once, until its readyz answers`;
         await this.#write(template, revision, { phase: "Validating", reason: "Validating", message });
         return {};
@@ -89,22 +89,26 @@ export class TemplateReconciler {
         return {};
       }
       case "failed":
-        this.#options.trials.forget(trialKey);
-        return this.#failed(template, revision, part, outcome.error);
+        return this.#failed(template, revision, part.image, outcome);
     }
   }
 
   async #failed(
     template: Template,
     revision: string,
-    part: ProgramPart,
-    error: SubstrateError,
+    image: string,
+    { error, retryAtUnixMs }: FailedTrial,
   ): Promise<ReconcileResult> {
-    const message = `Image ${part.image}: ${error.message}`;
-    this.#options.log.warn("trial run failed", { template: keyOf(template), revision, error });
+    const next =
+      retryAtUnixMs === undefined
+        ? "it is not tried again before the Template changes"
+        : `it is tried again at ${isoSeconds(retryAtUnixMs)}`;
+    const message = `Image ${image}: ${error.message}; ${next}`;
     await this.#write(template, revision, { phase: "Failed", reason: reasonOf(error.code), message });
-    if (lasting.has(error.code)) throw new TerminalError(`Template ${keyOf(template)}: ${message}`, { cause: error });
-    throw new SubstrateError(error.code, `Template ${keyOf(template)}: ${message}`, { cause: error });
+    if (retryAtUnixMs === undefined) return {};
+    const leftMs = retryAtUnixMs - Date.now();
+    // due, but there is no node to try it now
+    return { requeueAfterMs: leftMs > 0 ? leftMs : noNodeRetryMs };
   }
 
   async #write(template: Template, revision: string, verdict: Verdict): Promise<void> {

@@ -1,34 +1,81 @@
-import { asSubstrateError, type SubstrateError } from "@substrate/lib/errors.ts";
+import { asSubstrateError, type ErrorCode, type SubstrateError } from "@substrate/lib/errors.ts";
 import { type Program } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { type Logger } from "@substrate/lib/log.ts";
 import { type AteletLink } from "./atelet-link.ts";
 
-export type TrialOutcome =
-  | { kind: "running" }
-  | { kind: "ready"; imageDigest: string; readyMs: number }
-  | { kind: "failed"; error: SubstrateError };
+export interface FailedTrial {
+  kind: "failed";
+  error: SubstrateError;
+  /** Failures of this program in a row. */
+  failures: number;
+  /** When the next try is due; undefined: only another program can do better. */
+  retryAtUnixMs: number | undefined;
+}
+
+export type TrialOutcome = { kind: "running" } | { kind: "ready"; imageDigest: string; readyMs: number } | FailedTrial;
+
+export interface TrialsOptions {
+  log: Logger;
+  /** Default Date.now. */
+  now?: () => number;
+}
 
 /** A pull of a large image on a slow line, and the start of the program. */
 const trialDeadlineMs = 15 * 60_000;
 
+interface BackOff {
+  firstMs: number;
+  lastMs: number;
+}
+
+/** The node, a registry or the network may be well again soon. */
+const passing: BackOff = { firstMs: 5_000, lastMs: 5 * 60_000 };
+/** The program is at fault: what it needs may come up late, and a tag may be pushed anew, but a try costs the node room. */
+const slow: BackOff = { firstMs: 30_000, lastMs: 10 * 60_000 };
+
+const slowCodes: ReadonlySet<ErrorCode> = new Set(["IMAGE_INVALID", "PROGRAM_EXITED", "NOT_READY"]);
+
+/** How long a program rests after so many failures in a row; undefined for one that is as wrong the next time. */
+export function restAfterMs(code: ErrorCode, failures: number): number | undefined {
+  if (code === "INVALID") return undefined;
+  const { firstMs, lastMs } = slowCodes.has(code) ? slow : passing;
+  return Math.min(lastMs, firstMs * 2 ** Math.min(failures - 1, 20));
+}
+
 /**
- * Runs of programs on trial, each under a key (template uid and revision). They take as long as an image takes to
- * come, so they run beside the reconciles, which only look at how they stand.
+ * Runs of programs on trial, each under a key (`<template uid>/…`, another one for each change). They take as long as an image takes to
+ * come, so they run beside the reconciles, which only look at how they stand. A failure stays known until its next try
+ * has ended: however often it is looked at, nothing is tried before it is due.
  */
 export class Trials {
   readonly #trials = new Map<string, TrialOutcome>();
+  readonly #log: Logger;
+  readonly #now: () => number;
 
-  /** Starts the trial unless one of this key is known; `onEnd` is called when it has an outcome. */
-  ensure(key: string, link: AteletLink, program: Program, onEnd: () => void): TrialOutcome {
-    const known = this.#trials.get(key);
-    if (known !== undefined) return known;
-    const running: TrialOutcome = { kind: "running" };
-    this.#trials.set(key, running);
-    void this.#run(key, link, program).finally(onEnd);
-    return running;
+  constructor({ log, now }: TrialsOptions) {
+    this.#log = log;
+    this.#now = now ?? Date.now;
   }
 
-  get(key: string): TrialOutcome | undefined {
-    return this.#trials.get(key);
+  /**
+   * How the program's trial stands, started now if it is due and there is a node for it; undefined if it was never
+   * tried. `onEnd` is called when a trial that was started here has an outcome.
+   */
+  ensure(key: string, link: AteletLink | undefined, program: Program, onEnd: () => void): TrialOutcome | undefined {
+    const known = this.#trials.get(key);
+    if (link === undefined || (known !== undefined && !this.#isDue(known))) return known;
+    const failures = known?.kind === "failed" ? known.failures : 0;
+    const running: TrialOutcome = { kind: "running" };
+    // another program of the Template begins anew, should it come back
+    this.forgetTemplate(program.templateUid);
+    this.#trials.set(key, running);
+    void this.#run(link, program, failures)
+      .then((outcome) => {
+        // forgotten meanwhile, and perhaps begun anew
+        if (this.#trials.get(key) === running) this.#trials.set(key, outcome);
+      })
+      .finally(onEnd);
+    return running;
   }
 
   /** The outcome was used: the next `ensure` tries again. */
@@ -41,20 +88,26 @@ export class Trials {
     for (const key of this.#trials.keys()) if (key.startsWith(`${templateUid}/`)) this.#trials.delete(key);
   }
 
-  async #run(key: string, link: AteletLink, program: Program): Promise<void> {
+  #isDue(outcome: TrialOutcome): boolean {
+    return outcome.kind === "failed" && outcome.retryAtUnixMs !== undefined && this.#now() >= outcome.retryAtUnixMs;
+  }
+
+  async #run(link: AteletLink, program: Program, failedBefore: number): Promise<TrialOutcome> {
     try {
       const { imageDigest, readyMs } = await link.call(
         (client) => client.tryProgram.bind(client),
         { program },
         { deadlineMs: trialDeadlineMs },
       );
-      this.#end(key, { kind: "ready", imageDigest, readyMs: Number(readyMs) });
-    } catch (error) {
-      this.#end(key, { kind: "failed", error: asSubstrateError(error) });
+      return { kind: "ready", imageDigest, readyMs: Number(readyMs) };
+    } catch (thrown) {
+      const error = asSubstrateError(thrown);
+      const failures = failedBefore + 1;
+      const restMs = restAfterMs(error.code, failures);
+      const { templateName, revision } = program;
+      this.#log.warn("trial run failed", { template: templateName, revision, failures, restMs, error });
+      const retryAtUnixMs = restMs === undefined ? undefined : this.#now() + restMs;
+      return { kind: "failed", error, failures, retryAtUnixMs };
     }
-  }
-
-  #end(key: string, outcome: TrialOutcome): void {
-    if (this.#trials.has(key)) this.#trials.set(key, outcome);
   }
 }
