@@ -339,7 +339,9 @@ describe("rules of snapshot memory (writeback.md)", () => {
     const busy = [0, 1].map(() => node.snapshotSlots(() => gate.promise));
     const take = vi.spyOn(node.ledger, "take");
     const suspended = suspend(actor);
-    await vi.waitFor(() => { expect(node.snapshotSlots.pendingCount).toBe(1); });
+    await vi.waitFor(() => {
+      expect(node.snapshotSlots.pendingCount).toBe(1);
+    });
     expect(take).not.toHaveBeenCalled();
     gate.resolve(undefined);
     await Promise.all([...busy, suspended]);
@@ -369,11 +371,15 @@ describe("rules of snapshot memory (writeback.md)", () => {
     await actor.resume();
     const dir = actor.generations.path(1);
     expect(restore.mock.calls[0]?.[1].imageDir).toBe(dir);
-    await vi.waitFor(() => { expect(storage(actor)).toEqual(["1 COMPLETED"]); });
+    await vi.waitFor(() => {
+      expect(storage(actor)).toEqual(["1 COMPLETED"]);
+    });
     await actor.generations.evict(1);
     expect(await readdir(dir)).toEqual(["pages.img"]);
     load.resolve(undefined);
-    await vi.waitFor(async () => { expect(await readdir(actor.files.generations)).toEqual([]); });
+    await vi.waitFor(async () => {
+      expect(await readdir(actor.files.generations)).toEqual([]);
+    });
   });
 });
 
@@ -565,6 +571,41 @@ describe("kill -9 of the atelet", () => {
     expect(node.actors.get(key.uid).state).toBe("SUSPENDED");
     expect(node.network.used.size).toBe(0);
     await node.actors.get(key.uid).resume();
+  });
+
+  it("a sandbox whose network is gone is removed, and hinders nobody's adoption", async () => {
+    const actor = await granted();
+    await actor.resume();
+    await suspend(actor);
+    await actor.resume();
+    node.network.used.clear();
+    await node.restart();
+    const again = node.actors.get(key.uid);
+    expect(again.state).toBe("CRASHED");
+    expect(node.runtime.sandboxes.size + node.ledger.state().bookedBytes).toBe(0);
+    await again.resume();
+  });
+
+  it("a record that is damaged is set aside; the others come back, this one from the store", async () => {
+    const actor = await granted();
+    await actor.resume();
+    node.runtime.only().memory = 31;
+    await suspend(actor, "SYNC");
+    await writeFile(join(actor.files.dir, "record.json"), "{ torn");
+    await node.restart();
+    expect(node.actors.all()).toEqual([]);
+    expect(await readdir(join(node.dir, "damaged"))).toHaveLength(1);
+    await (await granted(2)).resume();
+    expect(node.runtime.only().memory).toBe(31);
+  });
+
+  it("together with the machine: neither sandbox nor network is there, the actor still is", async () => {
+    const actor = await granted();
+    await actor.resume();
+    node.runtime.sandboxes.clear();
+    node.network.used.clear();
+    await node.restart();
+    expect(node.actors.get(key.uid).state).toBe("CRASHED");
   });
 
   it("together with the sandbox: CRASHED at the newest generation", async () => {

@@ -128,10 +128,10 @@ export class Actor {
     const saved = was !== undefined && newest !== undefined && newest.createdAtMs > was.startedAtMs;
     if (was !== undefined && (sandbox === "gone" || (sandbox === "paused" && saved))) {
       this.record.sandbox = undefined;
-      await this.#launcher.stop(this.id, this.#node.network.adopt(was.slotIndex));
+      await this.#launcher.stopAdopted(this.id, was.slotIndex);
       if (!saved) this.#crashed("its sandbox was gone when the atelet came back");
     } else if (was !== undefined) {
-      await this.#adoptSandbox(was, sandbox === "paused");
+      await this.#adoptOrStop(was, sandbox === "paused");
     }
     await this.#save({ durable: false });
     this.#uploader.schedule();
@@ -183,8 +183,10 @@ export class Actor {
   /** The last resort before the node's processes end: whatever its session, what runs is saved on the node. */
   async suspendAtShutdown(): Promise<void> {
     if (this.#operation !== undefined) await this.#operation.done.catch(() => undefined);
-    if (this.#running === undefined) return;
-    await this.#operate("SUSPEND", randomUUID(), (phases) => this.#suspend(phases, true));
+    if (this.#running !== undefined) {
+      await this.#operate("SUSPEND", randomUUID(), (phases) => this.#suspend(phases, true));
+    }
+    await this.#launcher.settled();
   }
 
   /** The generation that holds the actor's state; undefined if it never ran. */
@@ -225,6 +227,7 @@ export class Actor {
     }
     if (this.#running !== undefined) await this.#stopSandbox(this.#running);
     await this.#uploader.stop(reason);
+    await this.#launcher.settled();
     await this.files.close();
   }
 
@@ -479,6 +482,20 @@ export class Actor {
     operation.reason = failure?.code ?? "";
     operation.message = failure?.message ?? "";
     operation.endMs = Date.now();
+  }
+
+  /** One sandbox that cannot be adopted must not keep the atelet, and so all other actors, from coming back. */
+  async #adoptOrStop(was: NonNullable<ActorRecord["sandbox"]>, paused: boolean): Promise<void> {
+    try {
+      await this.#adoptSandbox(was, paused);
+    } catch (error) {
+      this.#log.error("its sandbox cannot be adopted; removing it", { error });
+      this.#running?.booking.free();
+      this.#running = undefined;
+      this.record.sandbox = undefined;
+      await this.#launcher.stopAdopted(this.id, was.slotIndex);
+      this.#crashed(`its sandbox could not be adopted: ${asSubstrateError(error).message}`);
+    }
   }
 
   async #adoptSandbox(was: NonNullable<ActorRecord["sandbox"]>, paused: boolean): Promise<void> {

@@ -33,6 +33,7 @@ export interface Launched {
 /** Sandbox, cgroup, network and identity of one actor put together, and taken apart again. */
 export class Launcher {
   readonly #node: NodeContext;
+  readonly #releases = new Set<Promise<void>>();
 
   constructor(node: NodeContext) {
     this.#node = node;
@@ -88,12 +89,41 @@ export class Launcher {
     return endpoints(program, await this.#node.network.published(slot));
   }
 
-  /** Kills the sandbox if there is one, and gives its place back. */
+  /** Kills the sandbox if there is one, and gives its place back. The network slot follows in the background. */
   async stop(id: string, slot: Slot): Promise<void> {
-    const { cgroups, network, runtime } = this.#node;
+    const { cgroups, network, runtime, log } = this.#node;
     await network.block(slot);
     await runtime.delete(id);
-    await Promise.all([cgroups.remove(id), network.release(slot)]);
+    await cgroups.remove(id);
+    // Taking a namespace apart costs 40 ms that nobody needs to wait for: the next start takes another slot.
+    const release = network.release(slot).catch((error: unknown) => {
+      log.error("a network slot could not be removed; the next start of the atelet does it", {
+        slot: slot.index,
+        error,
+      });
+    });
+    this.#releases.add(release);
+    void release.then(() => this.#releases.delete(release));
+  }
+
+  /** Removes a sandbox of an earlier atelet, also when its network is gone or not whole any more. */
+  async stopAdopted(id: string, slotIndex: number): Promise<void> {
+    const { cgroups, network, runtime, log } = this.#node;
+    let slot: Slot;
+    try {
+      slot = network.adopt(slotIndex);
+    } catch (error) {
+      log.warn("the network of an earlier sandbox is gone", { sandbox: id, slot: slotIndex, error });
+      await runtime.delete(id);
+      await cgroups.remove(id);
+      return;
+    }
+    await this.stop(id, slot);
+  }
+
+  /** Resolves when no slot of a stopped sandbox is left. */
+  async settled(): Promise<void> {
+    await Promise.all(this.#releases);
   }
 
   async #prepare(options: LaunchOptions, slot: Slot): Promise<SandboxSpec> {

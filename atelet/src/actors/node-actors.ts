@@ -1,4 +1,5 @@
-import { copyFile, stat, truncate } from "node:fs/promises";
+import { copyFile, mkdir, rename, stat, truncate } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { isMissing } from "../node-files.ts";
@@ -35,7 +36,7 @@ export class NodeActors {
     const { actorsDir, log, network, runtime, cgroups } = this.#node;
     for (const uid of await actorUids(actorsDir)) {
       const files = new ActorFiles(actorsDir, uid);
-      const record = await files.load();
+      const record = await this.#loadOrSetAside(uid, files);
       if (record === undefined || this.#releases.epoch(uid) >= record.grant.epoch) await files.remove();
       else this.#actors.set(uid, this.#make(record, files));
     }
@@ -54,6 +55,26 @@ export class NodeActors {
       await actor.adopt(status === "running" || status === "paused" ? status : "gone");
     }
     void this.#watch();
+  }
+
+  /** One record that cannot be read must not keep all other actors from coming back. */
+  async #loadOrSetAside(uid: string, files: ActorFiles): Promise<ActorRecord | undefined> {
+    try {
+      return await files.load();
+    } catch (error) {
+      const aside = join(this.#node.stateDir, "damaged", `${uid}.${Date.now()}`);
+      this.#node.log.error(
+        "an actor's record cannot be read; it is set aside, the store decides what it resumes from",
+        {
+          uid,
+          aside,
+          error,
+        },
+      );
+      await mkdir(dirname(aside), { recursive: true, mode: 0o700 });
+      await rename(files.dir, aside);
+      return undefined;
+    }
   }
 
   all(): Actor[] {

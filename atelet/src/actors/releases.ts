@@ -22,7 +22,10 @@ export class Releases {
     for (const name of await readdir(this.#dir)) {
       if (!name.endsWith(".json")) continue;
       const path = join(this.#dir, name);
-      const release = releaseSchema.parse(await readJson(path));
+      const parsed = releaseSchema.safeParse(await readJson(path));
+      // Without it this node might act on an epoch that it has given up: a person must look.
+      if (!parsed.success) throw new Error(`${path} is damaged: ${parsed.error.message}`);
+      const release = parsed.data;
       if (nowMs - release.releasedAtMs > KEEP_MS) await rm(path);
       else this.#epochs.set(name.slice(0, -".json".length), release.epoch);
     }

@@ -108,11 +108,15 @@ class FakeNetwork implements ActorNetwork {
     return Promise.resolve();
   }
   acquire(): Promise<Slot> {
-    const slot = this.adopt(this.#next++);
+    const slot = this.#slot(this.#next++);
     this.used.add(slot.index);
     return Promise.resolve(slot);
   }
   adopt(index: number): Slot {
+    if (!this.used.has(index)) throw new SubstrateError("INTERNAL", `network slot ${index} is not in the kernel`);
+    return this.#slot(index);
+  }
+  #slot(index: number): Slot {
     return { index, netnsPath: `/netns/${index}`, nodeAddress: "127.0.0.1" };
   }
   release(slot: Slot): Promise<void> {

@@ -72,6 +72,7 @@ export class Trials {
       });
       const readyMs = Math.round(performance.now() - startMs);
       await launcher.stop(id, slot);
+      await launcher.settled();
       node.log.info("template trial", {
         template: program.templateName,
         revision: program.revision,
