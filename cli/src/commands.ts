@@ -42,7 +42,7 @@ export function suspendCommand(terminal: Terminal): Command {
     )
     .action(async (name: string, flags: WaitFlags & { mode: "async" | "sync"; force: boolean }) => {
       const body = { mode: flags.mode === "sync" ? "Sync" : "Async", force: flags.force };
-      await operate(terminal, "suspend", name, flags, body);
+      await operate(terminal, "suspend", name, flags, { body, sync: flags.mode === "sync" });
     });
 }
 
@@ -57,7 +57,9 @@ export function resumeCommand(terminal: Terminal): Command {
         ["kubectl ate resume counter --timeout 1m", "wait at most a minute (exit code 5 after that)"],
       ),
     )
-    .action((name: string, flags: WaitFlags) => operate(terminal, "resume", name, flags, undefined));
+    .action((name: string, flags: WaitFlags) =>
+      operate(terminal, "resume", name, flags, { body: undefined, sync: false }),
+    );
 }
 
 async function operate(
@@ -65,7 +67,7 @@ async function operate(
   verb: "suspend" | "resume",
   name: string,
   flags: WaitFlags,
-  body: object | undefined,
+  { body, sync }: { body: object | undefined; sync: boolean },
 ): Promise<void> {
   const { stdout, stderr } = terminal;
   const connection = new Connection(flags);
@@ -79,7 +81,7 @@ async function operate(
   }
   const progress = new Progress(stderr, `${verb} of ${address.namespace}/${name}`);
   try {
-    const finished = await finish(connection, address, verb, started, flags.timeout, progress);
+    const finished = await finish(connection, address, started, { verb, sync, timeoutMs: flags.timeout }, progress);
     progress.end();
     const newest = finished.actor.status?.snapshots?.[0];
     if (flags.output === "json") {

@@ -1,29 +1,11 @@
-import type { Actor, LastOperation } from "@substrate/crds/actor.ts";
 import { formatDurationMs } from "@substrate/lib/resources.ts";
-import { getActor, operationOf, watchActor } from "./actors.ts";
+import { getActor, watchActor } from "./actors.ts";
 import { type ActorAddress, subresourcePath } from "./address.ts";
 import { type Connection } from "./connection.ts";
 import { CommandFailure } from "./failure.ts";
+import { type Asked, type Finished, Follower, type Started, type Verb } from "./follower.ts";
 import { type Progress } from "./progress.ts";
 import { refusal } from "./refusal.ts";
-
-export interface Started {
-  readonly id: string;
-  /** As it was before: what the operation has changed is seen against it. */
-  readonly before: Actor;
-  readonly startedAt: number;
-}
-
-export interface Finished {
-  readonly operationId: string;
-  readonly type: "Suspend" | "Resume";
-  readonly result: "Succeeded";
-  /** From the call to the news of its end. */
-  readonly durationMs: number;
-  readonly actor: Actor;
-}
-
-type Verb = "suspend" | "resume";
 
 /** Asks for the operation. @throws {CommandFailure} */
 export async function start(
@@ -43,77 +25,77 @@ export async function start(
     const asked = { verb: "create", resource: `actors/${verb}`, group: "subresources.substrate.run" };
     throw await refusal(connection, address, asked, answer.status, answer.body);
   }
-  const { operationId } = JSON.parse(answer.body) as { operationId: string };
-  return { id: operationId, before, startedAt };
+  const { operationId, startTime } = JSON.parse(answer.body) as { operationId: string; startTime: string };
+  return { id: operationId, acceptedUnixMs: Date.parse(startTime), before, startedAt };
+}
+
+export interface FinishOptions extends Asked {
+  readonly timeoutMs: number;
+  /**
+   * How long status.lastOperation may show neither the operation nor another one that runs. An operator shows what it
+   * has accepted within two seconds, and the next one takes over within 15 s after it died. Default 30 s.
+   */
+  readonly patienceMs?: number;
 }
 
 /** Follows status.lastOperation until that operation has ended. @throws {CommandFailure} when it failed or time is up */
 export async function finish(
   connection: Connection,
   address: ActorAddress,
-  verb: Verb,
   started: Started,
-  timeoutMs: number,
+  options: FinishOptions,
   progress: Progress,
 ): Promise<Finished> {
+  const { verb, timeoutMs, patienceMs = 30_000 } = options;
   const timeout = AbortSignal.timeout(timeoutMs);
+  const unseen = new Unseen(patienceMs);
   const key = `${address.namespace}/${address.name}`;
+  const follower = new Follower(key, started, options);
   try {
-    for await (const actor of watchActor(connection, address, started.before, timeout)) {
+    const signal = AbortSignal.any([timeout, unseen.signal]);
+    for await (const actor of watchActor(connection, address, started.before, signal)) {
       progress.say(`${verb} of ${key}: ${actor.status?.state ?? "no state yet"}`);
-      const operation = operationOf(actor, started.id);
-      if (operation === undefined ? wasOvertaken(actor, started) : operation.result !== "Running") {
-        return ended(verb, key, started, actor, operation);
-      }
+      const step = follower.see(actor);
+      if (step === "ended") return follower.finished(actor);
+      if (step === "unseen") unseen.begin();
+      else unseen.end();
     }
   } catch (error) {
+    if (unseen.signal.aborted) throw follower.lost();
     if (timeout.aborted) throw timeUp(verb, key, started, timeoutMs);
     throw error;
+  } finally {
+    unseen.end();
   }
   throw timeUp(verb, key, started, timeoutMs);
 }
 
-/** A newer operation stands in the status: ours has ended, because an actor has one at a time. */
-function wasOvertaken(actor: Actor, started: Started): boolean {
-  const last = actor.status?.lastOperation;
-  return last !== undefined && last.id !== started.before.status?.lastOperation?.id;
-}
+/** Aborts when something has not been seen for long. */
+class Unseen {
+  readonly #abort = new AbortController();
+  readonly #patienceMs: number;
+  #timer: NodeJS.Timeout | undefined;
 
-function ended(
-  verb: Verb,
-  key: string,
-  started: Started,
-  actor: Actor,
-  operation: LastOperation | undefined,
-): Finished {
-  if (operation?.result === "Failed") {
-    const reason = operation.reason === undefined ? "" : ` (${operation.reason})`;
-    throw new CommandFailure(
-      "operationFailed",
-      `${verb} of actor ${key} failed: ${operation.message ?? "no message"}${reason}`,
-      operation.reason === "REQUESTS_OPEN" ? "wait for its requests, or cut them with --force" : undefined,
-    );
+  constructor(patienceMs: number) {
+    this.#patienceMs = patienceMs;
+    this.begin();
   }
-  if (operation === undefined && !leftItsMark(verb, started.before, actor)) {
-    throw new CommandFailure(
-      "operationFailed",
-      `${verb} of actor ${key} was followed by another operation at once, and how it ended can't be seen any more`,
-      `see "kubectl ate get ${actor.metadata.name} -n ${actor.metadata.namespace ?? "default"}"`,
-    );
-  }
-  return {
-    operationId: started.id,
-    type: verb === "suspend" ? "Suspend" : "Resume",
-    result: "Succeeded",
-    durationMs: Math.round(performance.now() - started.startedAt),
-    actor,
-  };
-}
 
-/** A suspend counts the generation up; what runs after a resume was asked for has been resumed. */
-function leftItsMark(verb: Verb, before: Actor, after: Actor): boolean {
-  if (verb === "suspend") return (after.status?.generation ?? 0) > (before.status?.generation ?? 0);
-  return after.status?.state === "ACTOR_STATE_RUNNING";
+  get signal(): AbortSignal {
+    return this.#abort.signal;
+  }
+
+  /** Counts from now on, unless it counts already. */
+  begin(): void {
+    this.#timer ??= setTimeout(() => {
+      this.#abort.abort();
+    }, this.#patienceMs);
+  }
+
+  end(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+  }
 }
 
 function timeUp(verb: Verb, key: string, started: Started, timeoutMs: number): CommandFailure {

@@ -78,7 +78,7 @@ describe("suspend and resume", () => {
     const suspended = await ate(["suspend", "counter", "--mode", "sync", "--force"]);
     expect(suspended).toMatchObject({ code: 0, stderr: "" });
     expect(suspended.stdout).toMatch(
-      /^actor default\/counter suspended: counter-\d, SNAPSHOT_STORAGE_STATE_PENDING \([\d.]+m?s\)\n$/,
+      /^actor default\/counter suspended: counter-\d, SNAPSHOT_STORAGE_STATE_COMPLETED \([\d.]+m?s\)\n$/,
     );
     expect(operator.asked).toEqual(['Suspend {"mode":"Sync","force":true}']);
     const resumed = await ate(["resume", "counter", "-o", "json"]);
@@ -88,6 +88,14 @@ describe("suspend and resume", () => {
       result: "Succeeded",
       actor: { namespace: "default", name: "counter", state: "ACTOR_STATE_RUNNING" },
     });
+  });
+
+  test("regression: a sync suspend ended with the late record of the wake before it, and PENDING", async () => {
+    operator.lateWake = true;
+    const { code, stdout } = await ate(["suspend", "counter", "--mode", "sync"]);
+    operator.lateWake = false;
+    expect(code).toBe(0);
+    expect(stdout).toContain("SNAPSHOT_STORAGE_STATE_COMPLETED");
   });
 
   test("a suspend that a request has followed at once is seen by its generation", async () => {

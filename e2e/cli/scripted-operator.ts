@@ -12,12 +12,22 @@ import { type TestControlPlane } from "../support/controlplane.ts";
 /** How the next operation ends, as its status will say. */
 export type Ending = "Succeeded" | "Failed" | "never" | "overtaken";
 
+function shifted(time: string, ms: number): string {
+  return new Date(Date.parse(time) + ms).toISOString();
+}
+
+function wakeBefore(startTime: string): LastOperation {
+  return { id: "op-before", type: "Resume", result: "Succeeded", startTime: shifted(startTime, -800) };
+}
+
 /**
  * The operator's aggregated API behind a real API server, its operations played by the test: accepted with 202, then
  * written to status.lastOperation.
  */
 export class ScriptedOperator {
   ending: Ending = "Succeeded";
+  /** Whether a wake of just before stands in the status in the middle of the next operation. */
+  lateWake = false;
   /** Bodies of suspends and lines of proxied requests, as they came. */
   readonly asked: string[] = [];
   readonly #client: KubeClient;
@@ -58,14 +68,21 @@ export class ScriptedOperator {
   }
 
   async #operate(type: "Suspend" | "Resume", { actor, incoming, response }: ApiRequest): Promise<void> {
-    this.asked.push(`${type} ${await text(incoming)}`);
+    const body = await text(incoming);
+    this.asked.push(`${type} ${body}`);
     if (actor.spec.state === "Suspended" && type === "Resume") throw new SubstrateError("HELD", "it is kept asleep");
     const id = `op-${++this.#count}`;
-    answerJson(response, 202, { kind: "Operation", operationId: id });
-    const running: LastOperation = { id, type, result: "Running", startTime: new Date().toISOString() };
+    const startTime = new Date().toISOString();
+    answerJson(response, 202, { kind: "Operation", operationId: id, startTime });
+    const running: LastOperation = { id, type, result: "Running", startTime };
     await this.#write(actor, { ...actor.status, state: "ACTOR_STATE_SUSPENDING", lastOperation: running });
     if (this.ending === "never") return;
-    await this.#write(actor, this.#endOf(actor, running));
+    const ended = this.#endOf(actor, running);
+    await this.#write(actor, { ...ended, ...(this.lateWake && { lastOperation: wakeBefore(startTime) }) });
+    await this.#write(actor, ended);
+    if (!body.includes("Sync")) return;
+    const snapshots = ended.snapshots?.map((entry) => ({ ...entry, storageState: "SNAPSHOT_STORAGE_STATE_COMPLETED" }));
+    await this.#write(actor, { ...ended, snapshots } as ActorStatus);
   }
 
   #endOf(actor: Actor, running: LastOperation): ActorStatus {
@@ -91,7 +108,9 @@ export class ScriptedOperator {
           fidelity: "Memory",
         },
       ],
-      lastOperation: overtaken ? { ...lastOperation, id: "op-of-a-request", type: "Resume" } : lastOperation,
+      lastOperation: overtaken
+        ? { ...lastOperation, id: "op-of-a-request", type: "Resume", startTime: shifted(running.startTime, 1) }
+        : lastOperation,
     };
   }
 
