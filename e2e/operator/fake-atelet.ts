@@ -18,6 +18,7 @@ import {
   type ActorReport,
   ActorState,
   type Generation,
+  type Operation,
   OperationResult,
   OperationType,
   StorageState,
@@ -56,6 +57,8 @@ export class FakeAtelet {
   resumeGate: Promise<void> = Promise.resolve();
   /** Awaited by a deleting release before it answers. */
   deleteGate: Promise<void> = Promise.resolve();
+  /** Awaited before each report to the operator is sent. */
+  reportGate: Promise<void> = Promise.resolve();
   session: string = randomUUID();
   readonly #client: KubeClient;
   readonly #tls: TlsMaterial;
@@ -104,6 +107,7 @@ export class FakeAtelet {
         });
         while (!signal.aborted) {
           const event = pending.shift();
+          await this.reportGate;
           if (event !== undefined) await send(call, { event }, signal);
           else await new Promise<void>((resolve) => (wake = resolve));
         }
@@ -140,8 +144,8 @@ export class FakeAtelet {
     for (const watcher of this.#watchers) watcher({ $case: "actor", value });
   }
 
-  /** The newest generation's upload has ended. */
-  complete(uid: string): void {
+  /** The newest generation's upload has ended, and with it an operation that waited for it. */
+  complete(uid: string, lastOperation = this.actors.get(uid)?.lastOperation): void {
     const [newest] = this.actors.get(uid)?.generations ?? [];
     if (newest === undefined) throw new Error(`actor ${uid} has no generation`);
     const completed: Generation = {
@@ -152,7 +156,7 @@ export class FakeAtelet {
       digest: "sha256:manifest",
       completedUnixMs: BigInt(Date.now()),
     };
-    this.change(uid, { generations: [completed] });
+    this.change(uid, { generations: [completed], lastOperation });
   }
 
   async #writeLease(): Promise<void> {
@@ -254,6 +258,16 @@ export class FakeAtelet {
     this.#note("suspend", actorUid, epoch);
     const report = this.#granted(actorUid, epoch);
     const startUnixMs = BigInt(Date.now());
+    const isSync = mode === SuspendMode.SUSPEND_MODE_SYNC;
+    const operation: Operation = {
+      id: operationId,
+      type: OperationType.OPERATION_TYPE_SUSPEND,
+      result: OperationResult.OPERATION_RESULT_SUCCEEDED,
+      reason: "",
+      message: "",
+      startUnixMs,
+      endUnixMs: startUnixMs,
+    };
     if (report.generations[0]?.generation !== targetGeneration) {
       const made: Generation = {
         generation: targetGeneration,
@@ -274,17 +288,13 @@ export class FakeAtelet {
         state: ActorState.ACTOR_STATE_SUSPENDED,
         generations: [made, ...report.generations],
         lastOperation: {
-          id: operationId,
-          type: OperationType.OPERATION_TYPE_SUSPEND,
-          result: OperationResult.OPERATION_RESULT_SUCCEEDED,
-          reason: "",
-          message: "",
-          startUnixMs,
-          endUnixMs: BigInt(Date.now()),
+          ...operation,
+          result: isSync ? OperationResult.OPERATION_RESULT_RUNNING : OperationResult.OPERATION_RESULT_SUCCEEDED,
         },
       });
     }
-    if (mode === SuspendMode.SUSPEND_MODE_SYNC) this.complete(actorUid);
+    // a sync suspend has a result only when its generation is stored
+    if (isSync) this.complete(actorUid, operation);
     const [newest] = this.actors.get(actorUid)?.generations ?? [];
     if (newest === undefined) throw new Error("unreachable: a generation was made");
     return Promise.resolve({ generation: newest });

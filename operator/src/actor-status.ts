@@ -161,7 +161,8 @@ export function desiredStatus(world: ActorWorld): Omit<ActorStatus, "assignment"
     (report?.revision === "" ? undefined : report?.revision) ??
     before?.revision ??
     (generation === 0 ? template?.status?.revision : undefined);
-  const operation = publishedOperation(world.operations, report?.lastOperation, before?.lastOperation, world.now);
+  const nodeWord = { known: world.node?.synced ?? true, operation: report?.lastOperation };
+  const operation = publishedOperation(world.operations, nodeWord, before?.lastOperation, world.now);
   const crash =
     report === undefined
       ? before?.crash

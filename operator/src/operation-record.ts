@@ -19,8 +19,12 @@ function ofReport(operation: Operation): OperationRecord {
   return {
     ...operation,
     startUnixMs: Number(operation.startUnixMs),
-    endUnixMs: operation.endUnixMs === 0n ? undefined : Number(operation.endUnixMs),
+    endUnixMs: isRunning(operation) ? undefined : Number(operation.endUnixMs),
   };
+}
+
+function isRunning({ result }: Operation): boolean {
+  return resultOf(result) === "Running";
 }
 
 function toStatus(record: OperationRecord): LastOperation {
@@ -48,14 +52,21 @@ function resultOf(result: OperationResult): LastOperation["result"] {
   }
 }
 
+/** What the node that holds the actor says of its newest operation. */
+export interface NodeWord {
+  /** False while the node's reports aren't known: it may know of anything. */
+  known: boolean;
+  operation: Operation | undefined;
+}
+
 /**
  * What status.lastOperation is to be. A finished operation of the operator that was never shown comes first, oldest
- * first, because somebody may wait for its id; else the newest known one, where a result beats "running" and what runs
- * for less than a second isn't mentioned.
+ * first, because somebody may wait for its id; then one of its own that lasts for over a second; else the newest known
+ * one. So whoever was given an id sees it within seconds, whatever the node does by itself meanwhile.
  */
 export function publishedOperation(
   own: readonly OperationRecord[],
-  reported: Operation | undefined,
+  node: NodeWord,
   published: LastOperation | undefined,
   now: Date,
 ): LastOperation | undefined {
@@ -63,14 +74,33 @@ export function publishedOperation(
     ({ endUnixMs, id }) => endUnixMs !== undefined && !(published?.id === id && published.endTime !== undefined),
   );
   if (unshown !== undefined) return toStatus(unshown);
-  const seen = reported === undefined || reported.id === "" ? own : [...own, ofReport(reported)];
+  const reported = node.operation === undefined || node.operation.id === "" ? undefined : ofReport(node.operation);
+  const mine = own.find(({ endUnixMs, id }) => endUnixMs === undefined && id === reported?.id);
+  // the node's success is ours, before its answer has come; after its failure we may try again
+  const heard = mine === undefined || reported?.result === OperationResult.OPERATION_RESULT_SUCCEEDED;
+  if (mine !== undefined && heard && reported !== undefined) return toStatus(reported);
   const lasting = ({ endUnixMs, startUnixMs }: OperationRecord): boolean =>
     endUnixMs !== undefined || now.getTime() - startUnixMs >= transitionalAfterMs;
-  const known = [...(published === undefined ? [] : [published]), ...seen.filter(lasting).map(toStatus)];
-  const newest = known.reduce<LastOperation | undefined>((best, next) => {
+  const running = own.findLast((record) => record.endUnixMs === undefined && lasting(record));
+  if (running !== undefined) return toStatus(running);
+  const seen = heard && reported !== undefined && lasting(reported) ? [toStatus(reported)] : [];
+  const before = published === undefined ? [] : [orphaned(published, own, node, now)];
+  return [...before, ...seen].reduce<LastOperation | undefined>((best, next) => {
     if (best === undefined) return next;
     if (best.id === next.id) return best.endTime === undefined ? next : best;
     return Date.parse(next.startTime) >= Date.parse(best.startTime) ? next : best;
   }, undefined);
-  return newest;
+}
+
+/** An operation that an earlier operator has begun, and that its node knows nothing of, ended with that operator. */
+function orphaned(published: LastOperation, own: readonly OperationRecord[], node: NodeWord, now: Date): LastOperation {
+  const alive = published.endTime !== undefined || own.some(({ id }) => id === published.id);
+  if (alive || !node.known || node.operation?.id === published.id) return published;
+  return {
+    ...published,
+    result: "Failed",
+    reason: "SHUTTING_DOWN",
+    message: "the operator was restarted meanwhile, and the actor's node does not know of it: ask again",
+    endTime: now.toISOString(),
+  };
 }

@@ -20,6 +20,7 @@ import { Operations } from "./operations.ts";
 import { type Reconcile, ReconcileQueue } from "./queue.ts";
 import { Revisions } from "./revisions.ts";
 import { SnapshotReconciler } from "./snapshot-reconciler.ts";
+import { Suspender } from "./suspender.ts";
 import { TemplateReconciler } from "./template-reconciler.ts";
 import { Trials } from "./trials.ts";
 import { Waker } from "./wake.ts";
@@ -108,7 +109,8 @@ export class Operator {
     const revisions = new Revisions(client);
     const assignments = new Assignments(client, freshActors, clusterUid, () => this.leadership.proof());
     this.waker = new Waker({ ...common, assignments, revisions, onChange });
-    this.operations = new Operations({ ...common, waker: this.waker, onChange });
+    const suspender = new Suspender({ ...common, waker: this.waker });
+    this.operations = new Operations({ suspender, waker: this.waker, metrics: this.#metrics, log, onChange });
     const actorReconciler = new ActorReconciler({
       ...common,
       actors: freshActors,

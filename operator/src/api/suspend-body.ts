@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { type SuspendOptions } from "../operations.ts";
+import { type SuspendOptions } from "../suspender.ts";
 import { badRequest } from "./status-error.ts";
 
 /** apiVersion and kind are let pass, because clients that write objects always send them. */

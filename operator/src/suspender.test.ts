@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { type ActorReport, type ActorState, type StorageState } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
-import { suspendTarget } from "./operations.ts";
+import { suspendTarget } from "./suspender.ts";
 
 function report(state: ActorState, generation?: [bigint, StorageState]): ActorReport {
   const generations =
