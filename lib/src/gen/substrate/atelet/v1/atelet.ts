@@ -33,7 +33,7 @@ export const SuspendMode = {
   UNRECOGNIZED: "UNRECOGNIZED",
 } as const;
 
-export type SuspendMode = (typeof SuspendMode)[keyof typeof SuspendMode];
+export type SuspendMode = typeof SuspendMode[keyof typeof SuspendMode];
 
 export namespace SuspendMode {
   export type SUSPEND_MODE_UNSPECIFIED = typeof SuspendMode.SUSPEND_MODE_UNSPECIFIED;
@@ -104,7 +104,8 @@ export interface AssignRequest {
   clusterUid: string;
 }
 
-export interface AssignResponse {}
+export interface AssignResponse {
+}
 
 export interface ResumeRequest {
   leader: Leader | undefined;
@@ -156,7 +157,8 @@ export interface SetHoldRequest {
   held: boolean;
 }
 
-export interface SetHoldResponse {}
+export interface SetHoldResponse {
+}
 
 export interface TryProgramRequest {
   leader: Leader | undefined;
@@ -174,14 +176,11 @@ export interface WatchActorsRequest {
 }
 
 export interface WatchActorsResponse {
-  event:
-    | { $case: "node"; value: NodeReport }
-    | { $case: "actor"; value: ActorReport } //
-    /** Nothing of this actor is on the node any more. */
-    | { $case: "gone"; value: ActorGone } //
-    /** Every report that existed when the call began has been sent. */
-    | { $case: "synced"; value: Synced }
-    | undefined;
+  event: { $case: "node"; value: NodeReport } | { $case: "actor"; value: ActorReport } | //
+  /** Nothing of this actor is on the node any more. */
+  { $case: "gone"; value: ActorGone } | //
+  /** Every report that existed when the call began has been sent. */
+  { $case: "synced"; value: Synced } | undefined;
 }
 
 export interface NodeReport {
@@ -200,7 +199,8 @@ export interface ActorGone {
   epoch: bigint;
 }
 
-export interface Synced {}
+export interface Synced {
+}
 
 export interface ReadLogRequest {
   actorUid: string;
@@ -278,7 +278,7 @@ export const Leader: MessageFns<Leader> = {
   },
   fromPartial(object: DeepPartial<Leader>): Leader {
     const message = createBaseLeader();
-    message.term = object.term !== undefined && object.term !== null ? BigInt(object.term) : 0n;
+    message.term = (object.term !== undefined && object.term !== null) ? BigInt(object.term) : 0n;
     return message;
   },
 };
@@ -393,8 +393,8 @@ export const AssignRequest: MessageFns<AssignRequest> = {
       clusterUid: isSet(object.clusterUid)
         ? globalThis.String(object.clusterUid)
         : isSet(object.cluster_uid)
-          ? globalThis.String(object.cluster_uid)
-          : "",
+        ? globalThis.String(object.cluster_uid)
+        : "",
     };
   },
 
@@ -426,13 +426,16 @@ export const AssignRequest: MessageFns<AssignRequest> = {
   },
   fromPartial(object: DeepPartial<AssignRequest>): AssignRequest {
     const message = createBaseAssignRequest();
-    message.leader =
-      object.leader !== undefined && object.leader !== null ? Leader.fromPartial(object.leader) : undefined;
-    message.actor =
-      object.actor !== undefined && object.actor !== null ? ActorKey.fromPartial(object.actor) : undefined;
-    message.grant = object.grant !== undefined && object.grant !== null ? Grant.fromPartial(object.grant) : undefined;
-    message.program =
-      object.program !== undefined && object.program !== null ? Program.fromPartial(object.program) : undefined;
+    message.leader = (object.leader !== undefined && object.leader !== null)
+      ? Leader.fromPartial(object.leader)
+      : undefined;
+    message.actor = (object.actor !== undefined && object.actor !== null)
+      ? ActorKey.fromPartial(object.actor)
+      : undefined;
+    message.grant = (object.grant !== undefined && object.grant !== null) ? Grant.fromPartial(object.grant) : undefined;
+    message.program = (object.program !== undefined && object.program !== null)
+      ? Program.fromPartial(object.program)
+      : undefined;
     message.held = object.held ?? false;
     message.clusterUid = object.clusterUid ?? "";
     return message;
@@ -578,14 +581,14 @@ export const ResumeRequest: MessageFns<ResumeRequest> = {
       actorUid: isSet(object.actorUid)
         ? globalThis.String(object.actorUid)
         : isSet(object.actor_uid)
-          ? globalThis.String(object.actor_uid)
-          : "",
+        ? globalThis.String(object.actor_uid)
+        : "",
       epoch: isSet(object.epoch) ? BigInt(object.epoch) : 0n,
       operationId: isSet(object.operationId)
         ? globalThis.String(object.operationId)
         : isSet(object.operation_id)
-          ? globalThis.String(object.operation_id)
-          : "",
+        ? globalThis.String(object.operation_id)
+        : "",
     };
   },
 
@@ -611,10 +614,11 @@ export const ResumeRequest: MessageFns<ResumeRequest> = {
   },
   fromPartial(object: DeepPartial<ResumeRequest>): ResumeRequest {
     const message = createBaseResumeRequest();
-    message.leader =
-      object.leader !== undefined && object.leader !== null ? Leader.fromPartial(object.leader) : undefined;
+    message.leader = (object.leader !== undefined && object.leader !== null)
+      ? Leader.fromPartial(object.leader)
+      : undefined;
     message.actorUid = object.actorUid ?? "";
-    message.epoch = object.epoch !== undefined && object.epoch !== null ? BigInt(object.epoch) : 0n;
+    message.epoch = (object.epoch !== undefined && object.epoch !== null) ? BigInt(object.epoch) : 0n;
     message.operationId = object.operationId ?? "";
     return message;
   },
@@ -685,7 +689,9 @@ export const ResumeResponse: MessageFns<ResumeResponse> = {
   },
   fromPartial(object: DeepPartial<ResumeResponse>): ResumeResponse {
     const message = createBaseResumeResponse();
-    message.generation = object.generation !== undefined && object.generation !== null ? BigInt(object.generation) : 0n;
+    message.generation = (object.generation !== undefined && object.generation !== null)
+      ? BigInt(object.generation)
+      : 0n;
     return message;
   },
 };
@@ -821,21 +827,21 @@ export const SuspendRequest: MessageFns<SuspendRequest> = {
       actorUid: isSet(object.actorUid)
         ? globalThis.String(object.actorUid)
         : isSet(object.actor_uid)
-          ? globalThis.String(object.actor_uid)
-          : "",
+        ? globalThis.String(object.actor_uid)
+        : "",
       epoch: isSet(object.epoch) ? BigInt(object.epoch) : 0n,
       targetGeneration: isSet(object.targetGeneration)
         ? BigInt(object.targetGeneration)
         : isSet(object.target_generation)
-          ? BigInt(object.target_generation)
-          : 0n,
+        ? BigInt(object.target_generation)
+        : 0n,
       mode: isSet(object.mode) ? suspendModeFromJSON(object.mode) : SuspendMode.SUSPEND_MODE_UNSPECIFIED,
       force: isSet(object.force) ? globalThis.Boolean(object.force) : false,
       operationId: isSet(object.operationId)
         ? globalThis.String(object.operationId)
         : isSet(object.operation_id)
-          ? globalThis.String(object.operation_id)
-          : "",
+        ? globalThis.String(object.operation_id)
+        : "",
     };
   },
 
@@ -870,12 +876,14 @@ export const SuspendRequest: MessageFns<SuspendRequest> = {
   },
   fromPartial(object: DeepPartial<SuspendRequest>): SuspendRequest {
     const message = createBaseSuspendRequest();
-    message.leader =
-      object.leader !== undefined && object.leader !== null ? Leader.fromPartial(object.leader) : undefined;
+    message.leader = (object.leader !== undefined && object.leader !== null)
+      ? Leader.fromPartial(object.leader)
+      : undefined;
     message.actorUid = object.actorUid ?? "";
-    message.epoch = object.epoch !== undefined && object.epoch !== null ? BigInt(object.epoch) : 0n;
-    message.targetGeneration =
-      object.targetGeneration !== undefined && object.targetGeneration !== null ? BigInt(object.targetGeneration) : 0n;
+    message.epoch = (object.epoch !== undefined && object.epoch !== null) ? BigInt(object.epoch) : 0n;
+    message.targetGeneration = (object.targetGeneration !== undefined && object.targetGeneration !== null)
+      ? BigInt(object.targetGeneration)
+      : 0n;
     message.mode = object.mode ?? SuspendMode.SUSPEND_MODE_UNSPECIFIED;
     message.force = object.force ?? false;
     message.operationId = object.operationId ?? "";
@@ -945,10 +953,9 @@ export const SuspendResponse: MessageFns<SuspendResponse> = {
   },
   fromPartial(object: DeepPartial<SuspendResponse>): SuspendResponse {
     const message = createBaseSuspendResponse();
-    message.generation =
-      object.generation !== undefined && object.generation !== null
-        ? Generation.fromPartial(object.generation)
-        : undefined;
+    message.generation = (object.generation !== undefined && object.generation !== null)
+      ? Generation.fromPartial(object.generation)
+      : undefined;
     return message;
   },
 };
@@ -1054,8 +1061,8 @@ export const ReleaseRequest: MessageFns<ReleaseRequest> = {
       clusterUid: isSet(object.clusterUid)
         ? globalThis.String(object.clusterUid)
         : isSet(object.cluster_uid)
-          ? globalThis.String(object.cluster_uid)
-          : "",
+        ? globalThis.String(object.cluster_uid)
+        : "",
     };
   },
 
@@ -1084,11 +1091,13 @@ export const ReleaseRequest: MessageFns<ReleaseRequest> = {
   },
   fromPartial(object: DeepPartial<ReleaseRequest>): ReleaseRequest {
     const message = createBaseReleaseRequest();
-    message.leader =
-      object.leader !== undefined && object.leader !== null ? Leader.fromPartial(object.leader) : undefined;
-    message.actor =
-      object.actor !== undefined && object.actor !== null ? ActorKey.fromPartial(object.actor) : undefined;
-    message.epoch = object.epoch !== undefined && object.epoch !== null ? BigInt(object.epoch) : 0n;
+    message.leader = (object.leader !== undefined && object.leader !== null)
+      ? Leader.fromPartial(object.leader)
+      : undefined;
+    message.actor = (object.actor !== undefined && object.actor !== null)
+      ? ActorKey.fromPartial(object.actor)
+      : undefined;
+    message.epoch = (object.epoch !== undefined && object.epoch !== null) ? BigInt(object.epoch) : 0n;
     message.deleting = object.deleting ?? false;
     message.clusterUid = object.clusterUid ?? "";
     return message;
@@ -1267,8 +1276,8 @@ export const SetHoldRequest: MessageFns<SetHoldRequest> = {
       actorUid: isSet(object.actorUid)
         ? globalThis.String(object.actorUid)
         : isSet(object.actor_uid)
-          ? globalThis.String(object.actor_uid)
-          : "",
+        ? globalThis.String(object.actor_uid)
+        : "",
       epoch: isSet(object.epoch) ? BigInt(object.epoch) : 0n,
       held: isSet(object.held) ? globalThis.Boolean(object.held) : false,
     };
@@ -1296,10 +1305,11 @@ export const SetHoldRequest: MessageFns<SetHoldRequest> = {
   },
   fromPartial(object: DeepPartial<SetHoldRequest>): SetHoldRequest {
     const message = createBaseSetHoldRequest();
-    message.leader =
-      object.leader !== undefined && object.leader !== null ? Leader.fromPartial(object.leader) : undefined;
+    message.leader = (object.leader !== undefined && object.leader !== null)
+      ? Leader.fromPartial(object.leader)
+      : undefined;
     message.actorUid = object.actorUid ?? "";
-    message.epoch = object.epoch !== undefined && object.epoch !== null ? BigInt(object.epoch) : 0n;
+    message.epoch = (object.epoch !== undefined && object.epoch !== null) ? BigInt(object.epoch) : 0n;
     message.held = object.held ?? false;
     return message;
   },
@@ -1436,10 +1446,12 @@ export const TryProgramRequest: MessageFns<TryProgramRequest> = {
   },
   fromPartial(object: DeepPartial<TryProgramRequest>): TryProgramRequest {
     const message = createBaseTryProgramRequest();
-    message.leader =
-      object.leader !== undefined && object.leader !== null ? Leader.fromPartial(object.leader) : undefined;
-    message.program =
-      object.program !== undefined && object.program !== null ? Program.fromPartial(object.program) : undefined;
+    message.leader = (object.leader !== undefined && object.leader !== null)
+      ? Leader.fromPartial(object.leader)
+      : undefined;
+    message.program = (object.program !== undefined && object.program !== null)
+      ? Program.fromPartial(object.program)
+      : undefined;
     return message;
   },
 };
@@ -1508,8 +1520,8 @@ export const TryProgramResponse: MessageFns<TryProgramResponse> = {
       imageDigest: isSet(object.imageDigest)
         ? globalThis.String(object.imageDigest)
         : isSet(object.image_digest)
-          ? globalThis.String(object.image_digest)
-          : "",
+        ? globalThis.String(object.image_digest)
+        : "",
       readyMs: isSet(object.readyMs) ? BigInt(object.readyMs) : isSet(object.ready_ms) ? BigInt(object.ready_ms) : 0n,
     };
   },
@@ -1531,7 +1543,7 @@ export const TryProgramResponse: MessageFns<TryProgramResponse> = {
   fromPartial(object: DeepPartial<TryProgramResponse>): TryProgramResponse {
     const message = createBaseTryProgramResponse();
     message.imageDigest = object.imageDigest ?? "";
-    message.readyMs = object.readyMs !== undefined && object.readyMs !== null ? BigInt(object.readyMs) : 0n;
+    message.readyMs = (object.readyMs !== undefined && object.readyMs !== null) ? BigInt(object.readyMs) : 0n;
     return message;
   },
 };
@@ -1598,8 +1610,9 @@ export const WatchActorsRequest: MessageFns<WatchActorsRequest> = {
   },
   fromPartial(object: DeepPartial<WatchActorsRequest>): WatchActorsRequest {
     const message = createBaseWatchActorsRequest();
-    message.leader =
-      object.leader !== undefined && object.leader !== null ? Leader.fromPartial(object.leader) : undefined;
+    message.leader = (object.leader !== undefined && object.leader !== null)
+      ? Leader.fromPartial(object.leader)
+      : undefined;
     return message;
   },
 };
@@ -1689,12 +1702,12 @@ export const WatchActorsResponse: MessageFns<WatchActorsResponse> = {
       event: isSet(object.node)
         ? { $case: "node", value: NodeReport.fromJSON(object.node) }
         : isSet(object.actor)
-          ? { $case: "actor", value: ActorReport.fromJSON(object.actor) }
-          : isSet(object.gone)
-            ? { $case: "gone", value: ActorGone.fromJSON(object.gone) }
-            : isSet(object.synced)
-              ? { $case: "synced", value: Synced.fromJSON(object.synced) }
-              : undefined,
+        ? { $case: "actor", value: ActorReport.fromJSON(object.actor) }
+        : isSet(object.gone)
+        ? { $case: "gone", value: ActorGone.fromJSON(object.gone) }
+        : isSet(object.synced)
+        ? { $case: "synced", value: Synced.fromJSON(object.synced) }
+        : undefined,
     };
   },
 
@@ -1876,28 +1889,28 @@ export const NodeReport: MessageFns<NodeReport> = {
       bootId: isSet(object.bootId)
         ? globalThis.String(object.bootId)
         : isSet(object.boot_id)
-          ? globalThis.String(object.boot_id)
-          : "",
+        ? globalThis.String(object.boot_id)
+        : "",
       limitBytes: isSet(object.limitBytes)
         ? BigInt(object.limitBytes)
         : isSet(object.limit_bytes)
-          ? BigInt(object.limit_bytes)
-          : 0n,
+        ? BigInt(object.limit_bytes)
+        : 0n,
       bookedBytes: isSet(object.bookedBytes)
         ? BigInt(object.bookedBytes)
         : isSet(object.booked_bytes)
-          ? BigInt(object.booked_bytes)
-          : 0n,
+        ? BigInt(object.booked_bytes)
+        : 0n,
       lentBytes: isSet(object.lentBytes)
         ? BigInt(object.lentBytes)
         : isSet(object.lent_bytes)
-          ? BigInt(object.lent_bytes)
-          : 0n,
+        ? BigInt(object.lent_bytes)
+        : 0n,
       reserveBytes: isSet(object.reserveBytes)
         ? BigInt(object.reserveBytes)
         : isSet(object.reserve_bytes)
-          ? BigInt(object.reserve_bytes)
-          : 0n,
+        ? BigInt(object.reserve_bytes)
+        : 0n,
       runtime: isSet(object.runtime) ? globalThis.String(object.runtime) : "",
     };
   },
@@ -1935,12 +1948,16 @@ export const NodeReport: MessageFns<NodeReport> = {
     const message = createBaseNodeReport();
     message.session = object.session ?? "";
     message.bootId = object.bootId ?? "";
-    message.limitBytes = object.limitBytes !== undefined && object.limitBytes !== null ? BigInt(object.limitBytes) : 0n;
-    message.bookedBytes =
-      object.bookedBytes !== undefined && object.bookedBytes !== null ? BigInt(object.bookedBytes) : 0n;
-    message.lentBytes = object.lentBytes !== undefined && object.lentBytes !== null ? BigInt(object.lentBytes) : 0n;
-    message.reserveBytes =
-      object.reserveBytes !== undefined && object.reserveBytes !== null ? BigInt(object.reserveBytes) : 0n;
+    message.limitBytes = (object.limitBytes !== undefined && object.limitBytes !== null)
+      ? BigInt(object.limitBytes)
+      : 0n;
+    message.bookedBytes = (object.bookedBytes !== undefined && object.bookedBytes !== null)
+      ? BigInt(object.bookedBytes)
+      : 0n;
+    message.lentBytes = (object.lentBytes !== undefined && object.lentBytes !== null) ? BigInt(object.lentBytes) : 0n;
+    message.reserveBytes = (object.reserveBytes !== undefined && object.reserveBytes !== null)
+      ? BigInt(object.reserveBytes)
+      : 0n;
     message.runtime = object.runtime ?? "";
     return message;
   },
@@ -2029,7 +2046,7 @@ export const ActorGone: MessageFns<ActorGone> = {
   fromPartial(object: DeepPartial<ActorGone>): ActorGone {
     const message = createBaseActorGone();
     message.uid = object.uid ?? "";
-    message.epoch = object.epoch !== undefined && object.epoch !== null ? BigInt(object.epoch) : 0n;
+    message.epoch = (object.epoch !== undefined && object.epoch !== null) ? BigInt(object.epoch) : 0n;
     return message;
   },
 };
@@ -2158,13 +2175,13 @@ export const ReadLogRequest: MessageFns<ReadLogRequest> = {
       actorUid: isSet(object.actorUid)
         ? globalThis.String(object.actorUid)
         : isSet(object.actor_uid)
-          ? globalThis.String(object.actor_uid)
-          : "",
+        ? globalThis.String(object.actor_uid)
+        : "",
       tailLines: isSet(object.tailLines)
         ? globalThis.Number(object.tailLines)
         : isSet(object.tail_lines)
-          ? globalThis.Number(object.tail_lines)
-          : 0,
+        ? globalThis.Number(object.tail_lines)
+        : 0,
       follow: isSet(object.follow) ? globalThis.Boolean(object.follow) : false,
     };
   },
@@ -2498,19 +2515,12 @@ function base64FromBytes(arr: Uint8Array): string {
 
 type Builtin = Date | Function | Uint8Array | string | number | boolean | bigint | undefined;
 
-export type DeepPartial<T> = T extends bigint
-  ? string | number | bigint
-  : T extends Builtin
-    ? T
-    : T extends globalThis.Array<infer U>
-      ? globalThis.Array<DeepPartial<U>>
-      : T extends ReadonlyArray<infer U>
-        ? ReadonlyArray<DeepPartial<U>>
-        : T extends { $case: string; value: unknown }
-          ? { $case: T["$case"]; value?: DeepPartial<T["value"]> }
-          : T extends {}
-            ? { [K in keyof T]?: DeepPartial<T[K]> }
-            : Partial<T>;
+export type DeepPartial<T> = T extends bigint ? string | number | bigint
+  : T extends Builtin ? T : T extends globalThis.Array<infer U> ? globalThis.Array<DeepPartial<U>>
+  : T extends ReadonlyArray<infer U> ? ReadonlyArray<DeepPartial<U>>
+  : T extends { $case: string; value: unknown } ? { $case: T["$case"]; value?: DeepPartial<T["value"]> }
+  : T extends {} ? { [K in keyof T]?: DeepPartial<T[K]> }
+  : Partial<T>;
 
 function isSet(value: any): boolean {
   return value !== null && value !== undefined;

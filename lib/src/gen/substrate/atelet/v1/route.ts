@@ -41,7 +41,7 @@ export const RouteState = {
   UNRECOGNIZED: "UNRECOGNIZED",
 } as const;
 
-export type RouteState = (typeof RouteState)[keyof typeof RouteState];
+export type RouteState = typeof RouteState[keyof typeof RouteState];
 
 export namespace RouteState {
   export type ROUTE_STATE_UNSPECIFIED = typeof RouteState.ROUTE_STATE_UNSPECIFIED;
@@ -121,14 +121,10 @@ export function routeStateToNumber(object: RouteState): number {
 }
 
 export interface AttachRequest {
-  message:
-    | { $case: "hello"; value: RouterHello }
-    | { $case: "openRequests"; value: OpenRequests }
-    | {
-        $case: "ping";
-        value: Ping;
-      }
-    | undefined;
+  message: { $case: "hello"; value: RouterHello } | { $case: "openRequests"; value: OpenRequests } | {
+    $case: "ping";
+    value: Ping;
+  } | undefined;
 }
 
 export interface RouterHello {
@@ -153,9 +149,10 @@ export interface AttachResponse {
   message:
     | { $case: "hello"; value: AteletHello }
     | { $case: "route"; value: Route }
-    | { $case: "gone"; value: RouteGone } //
+    | { $case: "gone"; value: RouteGone }
+    | //
     /** Every route that existed at the start has been sent. */
-    | { $case: "synced"; value: RoutesSynced }
+    { $case: "synced"; value: RoutesSynced }
     | { $case: "pong"; value: Pong }
     | undefined;
 }
@@ -189,7 +186,8 @@ export interface RouteGone {
   actorUid: string;
 }
 
-export interface RoutesSynced {}
+export interface RoutesSynced {
+}
 
 export interface Pong {
   id: bigint;
@@ -277,12 +275,12 @@ export const AttachRequest: MessageFns<AttachRequest> = {
       message: isSet(object.hello)
         ? { $case: "hello", value: RouterHello.fromJSON(object.hello) }
         : isSet(object.openRequests)
-          ? { $case: "openRequests", value: OpenRequests.fromJSON(object.openRequests) }
-          : isSet(object.open_requests)
-            ? { $case: "openRequests", value: OpenRequests.fromJSON(object.open_requests) }
-            : isSet(object.ping)
-              ? { $case: "ping", value: Ping.fromJSON(object.ping) }
-              : undefined,
+        ? { $case: "openRequests", value: OpenRequests.fromJSON(object.openRequests) }
+        : isSet(object.open_requests)
+        ? { $case: "openRequests", value: OpenRequests.fromJSON(object.open_requests) }
+        : isSet(object.ping)
+        ? { $case: "ping", value: Ping.fromJSON(object.ping) }
+        : undefined,
     };
   },
 
@@ -377,8 +375,8 @@ export const RouterHello: MessageFns<RouterHello> = {
       routerId: isSet(object.routerId)
         ? globalThis.String(object.routerId)
         : isSet(object.router_id)
-          ? globalThis.String(object.router_id)
-          : "",
+        ? globalThis.String(object.router_id)
+        : "",
     };
   },
 
@@ -475,8 +473,8 @@ export const OpenRequests: MessageFns<OpenRequests> = {
       actorUid: isSet(object.actorUid)
         ? globalThis.String(object.actorUid)
         : isSet(object.actor_uid)
-          ? globalThis.String(object.actor_uid)
-          : "",
+        ? globalThis.String(object.actor_uid)
+        : "",
       open: isSet(object.open) ? globalThis.Number(object.open) : 0,
       gateId: isSet(object.gateId) ? BigInt(object.gateId) : isSet(object.gate_id) ? BigInt(object.gate_id) : 0n,
     };
@@ -503,7 +501,7 @@ export const OpenRequests: MessageFns<OpenRequests> = {
     const message = createBaseOpenRequests();
     message.actorUid = object.actorUid ?? "";
     message.open = object.open ?? 0;
-    message.gateId = object.gateId !== undefined && object.gateId !== null ? BigInt(object.gateId) : 0n;
+    message.gateId = (object.gateId !== undefined && object.gateId !== null) ? BigInt(object.gateId) : 0n;
     return message;
   },
 };
@@ -573,7 +571,7 @@ export const Ping: MessageFns<Ping> = {
   },
   fromPartial(object: DeepPartial<Ping>): Ping {
     const message = createBasePing();
-    message.id = object.id !== undefined && object.id !== null ? BigInt(object.id) : 0n;
+    message.id = (object.id !== undefined && object.id !== null) ? BigInt(object.id) : 0n;
     return message;
   },
 };
@@ -674,14 +672,14 @@ export const AttachResponse: MessageFns<AttachResponse> = {
       message: isSet(object.hello)
         ? { $case: "hello", value: AteletHello.fromJSON(object.hello) }
         : isSet(object.route)
-          ? { $case: "route", value: Route.fromJSON(object.route) }
-          : isSet(object.gone)
-            ? { $case: "gone", value: RouteGone.fromJSON(object.gone) }
-            : isSet(object.synced)
-              ? { $case: "synced", value: RoutesSynced.fromJSON(object.synced) }
-              : isSet(object.pong)
-                ? { $case: "pong", value: Pong.fromJSON(object.pong) }
-                : undefined,
+        ? { $case: "route", value: Route.fromJSON(object.route) }
+        : isSet(object.gone)
+        ? { $case: "gone", value: RouteGone.fromJSON(object.gone) }
+        : isSet(object.synced)
+        ? { $case: "synced", value: RoutesSynced.fromJSON(object.synced) }
+        : isSet(object.pong)
+        ? { $case: "pong", value: Pong.fromJSON(object.pong) }
+        : undefined,
     };
   },
 
@@ -814,13 +812,13 @@ export const AteletHello: MessageFns<AteletHello> = {
       nodeName: isSet(object.nodeName)
         ? globalThis.String(object.nodeName)
         : isSet(object.node_name)
-          ? globalThis.String(object.node_name)
-          : "",
+        ? globalThis.String(object.node_name)
+        : "",
       bootId: isSet(object.bootId)
         ? globalThis.String(object.bootId)
         : isSet(object.boot_id)
-          ? globalThis.String(object.boot_id)
-          : "",
+        ? globalThis.String(object.boot_id)
+        : "",
       session: isSet(object.session) ? globalThis.String(object.session) : "",
     };
   },
@@ -1006,14 +1004,14 @@ export const Route: MessageFns<Route> = {
       wakeTimeoutMs: isSet(object.wakeTimeoutMs)
         ? BigInt(object.wakeTimeoutMs)
         : isSet(object.wake_timeout_ms)
-          ? BigInt(object.wake_timeout_ms)
-          : 0n,
+        ? BigInt(object.wake_timeout_ms)
+        : 0n,
       message: isSet(object.message) ? globalThis.String(object.message) : "",
       retryAfterMs: isSet(object.retryAfterMs)
         ? BigInt(object.retryAfterMs)
         : isSet(object.retry_after_ms)
-          ? BigInt(object.retry_after_ms)
-          : 0n,
+        ? BigInt(object.retry_after_ms)
+        : 0n,
     };
   },
 
@@ -1051,17 +1049,20 @@ export const Route: MessageFns<Route> = {
   },
   fromPartial(object: DeepPartial<Route>): Route {
     const message = createBaseRoute();
-    message.actor =
-      object.actor !== undefined && object.actor !== null ? ActorKey.fromPartial(object.actor) : undefined;
-    message.epoch = object.epoch !== undefined && object.epoch !== null ? BigInt(object.epoch) : 0n;
+    message.actor = (object.actor !== undefined && object.actor !== null)
+      ? ActorKey.fromPartial(object.actor)
+      : undefined;
+    message.epoch = (object.epoch !== undefined && object.epoch !== null) ? BigInt(object.epoch) : 0n;
     message.state = object.state ?? RouteState.ROUTE_STATE_UNSPECIFIED;
-    message.gateId = object.gateId !== undefined && object.gateId !== null ? BigInt(object.gateId) : 0n;
+    message.gateId = (object.gateId !== undefined && object.gateId !== null) ? BigInt(object.gateId) : 0n;
     message.endpoints = object.endpoints?.map((e) => Endpoint.fromPartial(e)) || [];
-    message.wakeTimeoutMs =
-      object.wakeTimeoutMs !== undefined && object.wakeTimeoutMs !== null ? BigInt(object.wakeTimeoutMs) : 0n;
+    message.wakeTimeoutMs = (object.wakeTimeoutMs !== undefined && object.wakeTimeoutMs !== null)
+      ? BigInt(object.wakeTimeoutMs)
+      : 0n;
     message.message = object.message ?? "";
-    message.retryAfterMs =
-      object.retryAfterMs !== undefined && object.retryAfterMs !== null ? BigInt(object.retryAfterMs) : 0n;
+    message.retryAfterMs = (object.retryAfterMs !== undefined && object.retryAfterMs !== null)
+      ? BigInt(object.retryAfterMs)
+      : 0n;
     return message;
   },
 };
@@ -1149,13 +1150,13 @@ export const Endpoint: MessageFns<Endpoint> = {
       portName: isSet(object.portName)
         ? globalThis.String(object.portName)
         : isSet(object.port_name)
-          ? globalThis.String(object.port_name)
-          : "",
+        ? globalThis.String(object.port_name)
+        : "",
       containerPort: isSet(object.containerPort)
         ? globalThis.Number(object.containerPort)
         : isSet(object.container_port)
-          ? globalThis.Number(object.container_port)
-          : 0,
+        ? globalThis.Number(object.container_port)
+        : 0,
       address: isSet(object.address) ? globalThis.String(object.address) : "",
       port: isSet(object.port) ? globalThis.Number(object.port) : 0,
     };
@@ -1241,8 +1242,8 @@ export const RouteGone: MessageFns<RouteGone> = {
       actorUid: isSet(object.actorUid)
         ? globalThis.String(object.actorUid)
         : isSet(object.actor_uid)
-          ? globalThis.String(object.actor_uid)
-          : "",
+        ? globalThis.String(object.actor_uid)
+        : "",
     };
   },
 
@@ -1381,7 +1382,7 @@ export const Pong: MessageFns<Pong> = {
   },
   fromPartial(object: DeepPartial<Pong>): Pong {
     const message = createBasePong();
-    message.id = object.id !== undefined && object.id !== null ? BigInt(object.id) : 0n;
+    message.id = (object.id !== undefined && object.id !== null) ? BigInt(object.id) : 0n;
     return message;
   },
 };
@@ -1436,8 +1437,8 @@ export const WakeRequest: MessageFns<WakeRequest> = {
       actorUid: isSet(object.actorUid)
         ? globalThis.String(object.actorUid)
         : isSet(object.actor_uid)
-          ? globalThis.String(object.actor_uid)
-          : "",
+        ? globalThis.String(object.actor_uid)
+        : "",
     };
   },
 
@@ -1521,7 +1522,7 @@ export const WakeResponse: MessageFns<WakeResponse> = {
   },
   fromPartial(object: DeepPartial<WakeResponse>): WakeResponse {
     const message = createBaseWakeResponse();
-    message.route = object.route !== undefined && object.route !== null ? Route.fromPartial(object.route) : undefined;
+    message.route = (object.route !== undefined && object.route !== null) ? Route.fromPartial(object.route) : undefined;
     return message;
   },
 };
@@ -1589,19 +1590,12 @@ export const RouteServiceClient = makeGenericClientConstructor(
 
 type Builtin = Date | Function | Uint8Array | string | number | boolean | bigint | undefined;
 
-export type DeepPartial<T> = T extends bigint
-  ? string | number | bigint
-  : T extends Builtin
-    ? T
-    : T extends globalThis.Array<infer U>
-      ? globalThis.Array<DeepPartial<U>>
-      : T extends ReadonlyArray<infer U>
-        ? ReadonlyArray<DeepPartial<U>>
-        : T extends { $case: string; value: unknown }
-          ? { $case: T["$case"]; value?: DeepPartial<T["value"]> }
-          : T extends {}
-            ? { [K in keyof T]?: DeepPartial<T[K]> }
-            : Partial<T>;
+export type DeepPartial<T> = T extends bigint ? string | number | bigint
+  : T extends Builtin ? T : T extends globalThis.Array<infer U> ? globalThis.Array<DeepPartial<U>>
+  : T extends ReadonlyArray<infer U> ? ReadonlyArray<DeepPartial<U>>
+  : T extends { $case: string; value: unknown } ? { $case: T["$case"]; value?: DeepPartial<T["value"]> }
+  : T extends {} ? { [K in keyof T]?: DeepPartial<T[K]> }
+  : Partial<T>;
 
 function isSet(value: any): boolean {
   return value !== null && value !== undefined;

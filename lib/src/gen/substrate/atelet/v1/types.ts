@@ -22,7 +22,7 @@ export const ActorState = {
   UNRECOGNIZED: "UNRECOGNIZED",
 } as const;
 
-export type ActorState = (typeof ActorState)[keyof typeof ActorState];
+export type ActorState = typeof ActorState[keyof typeof ActorState];
 
 export namespace ActorState {
   export type ACTOR_STATE_UNSPECIFIED = typeof ActorState.ACTOR_STATE_UNSPECIFIED;
@@ -118,7 +118,7 @@ export const StorageState = {
   UNRECOGNIZED: "UNRECOGNIZED",
 } as const;
 
-export type StorageState = (typeof StorageState)[keyof typeof StorageState];
+export type StorageState = typeof StorageState[keyof typeof StorageState];
 
 export namespace StorageState {
   export type STORAGE_STATE_UNSPECIFIED = typeof StorageState.STORAGE_STATE_UNSPECIFIED;
@@ -196,7 +196,7 @@ export const OperationType = {
   UNRECOGNIZED: "UNRECOGNIZED",
 } as const;
 
-export type OperationType = (typeof OperationType)[keyof typeof OperationType];
+export type OperationType = typeof OperationType[keyof typeof OperationType];
 
 export namespace OperationType {
   export type OPERATION_TYPE_UNSPECIFIED = typeof OperationType.OPERATION_TYPE_UNSPECIFIED;
@@ -259,7 +259,7 @@ export const OperationResult = {
   UNRECOGNIZED: "UNRECOGNIZED",
 } as const;
 
-export type OperationResult = (typeof OperationResult)[keyof typeof OperationResult];
+export type OperationResult = typeof OperationResult[keyof typeof OperationResult];
 
 export namespace OperationResult {
   export type OPERATION_RESULT_UNSPECIFIED = typeof OperationResult.OPERATION_RESULT_UNSPECIFIED;
@@ -347,7 +347,9 @@ export interface Program {
   command: string[];
   args: string[];
   ports: Port[];
-  readyz: Readyz | undefined;
+  readyz:
+    | Readyz
+    | undefined;
   /** The limit that the program sees; the booking adds the runtime's overhead (writeback.md: 32 MiB). */
   memoryBytes: bigint;
   cpuMillis: number;
@@ -412,7 +414,9 @@ export interface Crash {
 
 /** All that the node has to say about one actor. Level, not edge: the newest report replaces every older one. */
 export interface ActorReport {
-  actor: ActorKey | undefined;
+  actor:
+    | ActorKey
+    | undefined;
   /** The newest grant recorded here; epoch 0 when only a release is. */
   grant: Grant | undefined;
   state: ActorState;
@@ -513,8 +517,8 @@ export const ActorKey: MessageFns<ActorKey> = {
       namespaceUid: isSet(object.namespaceUid)
         ? globalThis.String(object.namespaceUid)
         : isSet(object.namespace_uid)
-          ? globalThis.String(object.namespace_uid)
-          : "",
+        ? globalThis.String(object.namespace_uid)
+        : "",
     };
   },
 
@@ -630,7 +634,7 @@ export const Grant: MessageFns<Grant> = {
   },
   fromPartial(object: DeepPartial<Grant>): Grant {
     const message = createBaseGrant();
-    message.epoch = object.epoch !== undefined && object.epoch !== null ? BigInt(object.epoch) : 0n;
+    message.epoch = (object.epoch !== undefined && object.epoch !== null) ? BigInt(object.epoch) : 0n;
     message.session = object.session ?? "";
     return message;
   },
@@ -853,19 +857,19 @@ export const Program: MessageFns<Program> = {
       templateUid: isSet(object.templateUid)
         ? globalThis.String(object.templateUid)
         : isSet(object.template_uid)
-          ? globalThis.String(object.template_uid)
-          : "",
+        ? globalThis.String(object.template_uid)
+        : "",
       templateName: isSet(object.templateName)
         ? globalThis.String(object.templateName)
         : isSet(object.template_name)
-          ? globalThis.String(object.template_name)
-          : "",
+        ? globalThis.String(object.template_name)
+        : "",
       revision: isSet(object.revision) ? globalThis.String(object.revision) : "",
       containerName: isSet(object.containerName)
         ? globalThis.String(object.containerName)
         : isSet(object.container_name)
-          ? globalThis.String(object.container_name)
-          : "",
+        ? globalThis.String(object.container_name)
+        : "",
       image: isSet(object.image) ? globalThis.String(object.image) : "",
       command: globalThis.Array.isArray(object?.command) ? object.command.map((e: any) => globalThis.String(e)) : [],
       args: globalThis.Array.isArray(object?.args) ? object.args.map((e: any) => globalThis.String(e)) : [],
@@ -874,24 +878,24 @@ export const Program: MessageFns<Program> = {
       memoryBytes: isSet(object.memoryBytes)
         ? BigInt(object.memoryBytes)
         : isSet(object.memory_bytes)
-          ? BigInt(object.memory_bytes)
-          : 0n,
+        ? BigInt(object.memory_bytes)
+        : 0n,
       cpuMillis: isSet(object.cpuMillis)
         ? globalThis.Number(object.cpuMillis)
         : isSet(object.cpu_millis)
-          ? globalThis.Number(object.cpu_millis)
-          : 0,
+        ? globalThis.Number(object.cpu_millis)
+        : 0,
       snapshots: isSet(object.snapshots) ? SnapshotPolicy.fromJSON(object.snapshots) : undefined,
       drainTimeoutMs: isSet(object.drainTimeoutMs)
         ? BigInt(object.drainTimeoutMs)
         : isSet(object.drain_timeout_ms)
-          ? BigInt(object.drain_timeout_ms)
-          : 0n,
+        ? BigInt(object.drain_timeout_ms)
+        : 0n,
       wakeTimeoutMs: isSet(object.wakeTimeoutMs)
         ? BigInt(object.wakeTimeoutMs)
         : isSet(object.wake_timeout_ms)
-          ? BigInt(object.wake_timeout_ms)
-          : 0n,
+        ? BigInt(object.wake_timeout_ms)
+        : 0n,
     };
   },
 
@@ -955,19 +959,22 @@ export const Program: MessageFns<Program> = {
     message.command = object.command?.map((e) => e) || [];
     message.args = object.args?.map((e) => e) || [];
     message.ports = object.ports?.map((e) => Port.fromPartial(e)) || [];
-    message.readyz =
-      object.readyz !== undefined && object.readyz !== null ? Readyz.fromPartial(object.readyz) : undefined;
-    message.memoryBytes =
-      object.memoryBytes !== undefined && object.memoryBytes !== null ? BigInt(object.memoryBytes) : 0n;
+    message.readyz = (object.readyz !== undefined && object.readyz !== null)
+      ? Readyz.fromPartial(object.readyz)
+      : undefined;
+    message.memoryBytes = (object.memoryBytes !== undefined && object.memoryBytes !== null)
+      ? BigInt(object.memoryBytes)
+      : 0n;
     message.cpuMillis = object.cpuMillis ?? 0;
-    message.snapshots =
-      object.snapshots !== undefined && object.snapshots !== null
-        ? SnapshotPolicy.fromPartial(object.snapshots)
-        : undefined;
-    message.drainTimeoutMs =
-      object.drainTimeoutMs !== undefined && object.drainTimeoutMs !== null ? BigInt(object.drainTimeoutMs) : 0n;
-    message.wakeTimeoutMs =
-      object.wakeTimeoutMs !== undefined && object.wakeTimeoutMs !== null ? BigInt(object.wakeTimeoutMs) : 0n;
+    message.snapshots = (object.snapshots !== undefined && object.snapshots !== null)
+      ? SnapshotPolicy.fromPartial(object.snapshots)
+      : undefined;
+    message.drainTimeoutMs = (object.drainTimeoutMs !== undefined && object.drainTimeoutMs !== null)
+      ? BigInt(object.drainTimeoutMs)
+      : 0n;
+    message.wakeTimeoutMs = (object.wakeTimeoutMs !== undefined && object.wakeTimeoutMs !== null)
+      ? BigInt(object.wakeTimeoutMs)
+      : 0n;
     return message;
   },
 };
@@ -1034,8 +1041,8 @@ export const Port: MessageFns<Port> = {
       containerPort: isSet(object.containerPort)
         ? globalThis.Number(object.containerPort)
         : isSet(object.container_port)
-          ? globalThis.Number(object.container_port)
-          : 0,
+        ? globalThis.Number(object.container_port)
+        : 0,
     };
   },
 
@@ -1225,13 +1232,13 @@ export const SnapshotPolicy: MessageFns<SnapshotPolicy> = {
       uploadDelayMs: isSet(object.uploadDelayMs)
         ? BigInt(object.uploadDelayMs)
         : isSet(object.upload_delay_ms)
-          ? BigInt(object.upload_delay_ms)
-          : 0n,
+        ? BigInt(object.upload_delay_ms)
+        : 0n,
       uploadWithinMs: isSet(object.uploadWithinMs)
         ? BigInt(object.uploadWithinMs)
         : isSet(object.upload_within_ms)
-          ? BigInt(object.upload_within_ms)
-          : 0n,
+        ? BigInt(object.upload_within_ms)
+        : 0n,
     };
   },
 
@@ -1255,10 +1262,12 @@ export const SnapshotPolicy: MessageFns<SnapshotPolicy> = {
   fromPartial(object: DeepPartial<SnapshotPolicy>): SnapshotPolicy {
     const message = createBaseSnapshotPolicy();
     message.store = object.store ?? "";
-    message.uploadDelayMs =
-      object.uploadDelayMs !== undefined && object.uploadDelayMs !== null ? BigInt(object.uploadDelayMs) : 0n;
-    message.uploadWithinMs =
-      object.uploadWithinMs !== undefined && object.uploadWithinMs !== null ? BigInt(object.uploadWithinMs) : 0n;
+    message.uploadDelayMs = (object.uploadDelayMs !== undefined && object.uploadDelayMs !== null)
+      ? BigInt(object.uploadDelayMs)
+      : 0n;
+    message.uploadWithinMs = (object.uploadWithinMs !== undefined && object.uploadWithinMs !== null)
+      ? BigInt(object.uploadWithinMs)
+      : 0n;
     return message;
   },
 };
@@ -1479,19 +1488,19 @@ export const Generation: MessageFns<Generation> = {
       storageState: isSet(object.storageState)
         ? storageStateFromJSON(object.storageState)
         : isSet(object.storage_state)
-          ? storageStateFromJSON(object.storage_state)
-          : StorageState.STORAGE_STATE_UNSPECIFIED,
+        ? storageStateFromJSON(object.storage_state)
+        : StorageState.STORAGE_STATE_UNSPECIFIED,
       local: isSet(object.local) ? globalThis.Boolean(object.local) : false,
       sizeBytes: isSet(object.sizeBytes)
         ? BigInt(object.sizeBytes)
         : isSet(object.size_bytes)
-          ? BigInt(object.size_bytes)
-          : 0n,
+        ? BigInt(object.size_bytes)
+        : 0n,
       storedBytes: isSet(object.storedBytes)
         ? BigInt(object.storedBytes)
         : isSet(object.stored_bytes)
-          ? BigInt(object.stored_bytes)
-          : 0n,
+        ? BigInt(object.stored_bytes)
+        : 0n,
       location: isSet(object.location) ? globalThis.String(object.location) : "",
       digest: isSet(object.digest) ? globalThis.String(object.digest) : "",
       revision: isSet(object.revision) ? globalThis.String(object.revision) : "",
@@ -1499,13 +1508,13 @@ export const Generation: MessageFns<Generation> = {
       createdUnixMs: isSet(object.createdUnixMs)
         ? BigInt(object.createdUnixMs)
         : isSet(object.created_unix_ms)
-          ? BigInt(object.created_unix_ms)
-          : 0n,
+        ? BigInt(object.created_unix_ms)
+        : 0n,
       completedUnixMs: isSet(object.completedUnixMs)
         ? BigInt(object.completedUnixMs)
         : isSet(object.completed_unix_ms)
-          ? BigInt(object.completed_unix_ms)
-          : 0n,
+        ? BigInt(object.completed_unix_ms)
+        : 0n,
       message: isSet(object.message) ? globalThis.String(object.message) : "",
     };
   },
@@ -1559,21 +1568,26 @@ export const Generation: MessageFns<Generation> = {
   },
   fromPartial(object: DeepPartial<Generation>): Generation {
     const message = createBaseGeneration();
-    message.generation = object.generation !== undefined && object.generation !== null ? BigInt(object.generation) : 0n;
-    message.epoch = object.epoch !== undefined && object.epoch !== null ? BigInt(object.epoch) : 0n;
+    message.generation = (object.generation !== undefined && object.generation !== null)
+      ? BigInt(object.generation)
+      : 0n;
+    message.epoch = (object.epoch !== undefined && object.epoch !== null) ? BigInt(object.epoch) : 0n;
     message.storageState = object.storageState ?? StorageState.STORAGE_STATE_UNSPECIFIED;
     message.local = object.local ?? false;
-    message.sizeBytes = object.sizeBytes !== undefined && object.sizeBytes !== null ? BigInt(object.sizeBytes) : 0n;
-    message.storedBytes =
-      object.storedBytes !== undefined && object.storedBytes !== null ? BigInt(object.storedBytes) : 0n;
+    message.sizeBytes = (object.sizeBytes !== undefined && object.sizeBytes !== null) ? BigInt(object.sizeBytes) : 0n;
+    message.storedBytes = (object.storedBytes !== undefined && object.storedBytes !== null)
+      ? BigInt(object.storedBytes)
+      : 0n;
     message.location = object.location ?? "";
     message.digest = object.digest ?? "";
     message.revision = object.revision ?? "";
     message.runtime = object.runtime ?? "";
-    message.createdUnixMs =
-      object.createdUnixMs !== undefined && object.createdUnixMs !== null ? BigInt(object.createdUnixMs) : 0n;
-    message.completedUnixMs =
-      object.completedUnixMs !== undefined && object.completedUnixMs !== null ? BigInt(object.completedUnixMs) : 0n;
+    message.createdUnixMs = (object.createdUnixMs !== undefined && object.createdUnixMs !== null)
+      ? BigInt(object.createdUnixMs)
+      : 0n;
+    message.completedUnixMs = (object.completedUnixMs !== undefined && object.completedUnixMs !== null)
+      ? BigInt(object.completedUnixMs)
+      : 0n;
     message.message = object.message ?? "";
     return message;
   },
@@ -1716,13 +1730,13 @@ export const Operation: MessageFns<Operation> = {
       startUnixMs: isSet(object.startUnixMs)
         ? BigInt(object.startUnixMs)
         : isSet(object.start_unix_ms)
-          ? BigInt(object.start_unix_ms)
-          : 0n,
+        ? BigInt(object.start_unix_ms)
+        : 0n,
       endUnixMs: isSet(object.endUnixMs)
         ? BigInt(object.endUnixMs)
         : isSet(object.end_unix_ms)
-          ? BigInt(object.end_unix_ms)
-          : 0n,
+        ? BigInt(object.end_unix_ms)
+        : 0n,
     };
   },
 
@@ -1762,9 +1776,10 @@ export const Operation: MessageFns<Operation> = {
     message.result = object.result ?? OperationResult.OPERATION_RESULT_UNSPECIFIED;
     message.reason = object.reason ?? "";
     message.message = object.message ?? "";
-    message.startUnixMs =
-      object.startUnixMs !== undefined && object.startUnixMs !== null ? BigInt(object.startUnixMs) : 0n;
-    message.endUnixMs = object.endUnixMs !== undefined && object.endUnixMs !== null ? BigInt(object.endUnixMs) : 0n;
+    message.startUnixMs = (object.startUnixMs !== undefined && object.startUnixMs !== null)
+      ? BigInt(object.startUnixMs)
+      : 0n;
+    message.endUnixMs = (object.endUnixMs !== undefined && object.endUnixMs !== null) ? BigInt(object.endUnixMs) : 0n;
     return message;
   },
 };
@@ -1834,8 +1849,8 @@ export const Crash: MessageFns<Crash> = {
       timeUnixMs: isSet(object.timeUnixMs)
         ? BigInt(object.timeUnixMs)
         : isSet(object.time_unix_ms)
-          ? BigInt(object.time_unix_ms)
-          : 0n,
+        ? BigInt(object.time_unix_ms)
+        : 0n,
     };
   },
 
@@ -1856,7 +1871,9 @@ export const Crash: MessageFns<Crash> = {
   fromPartial(object: DeepPartial<Crash>): Crash {
     const message = createBaseCrash();
     message.message = object.message ?? "";
-    message.timeUnixMs = object.timeUnixMs !== undefined && object.timeUnixMs !== null ? BigInt(object.timeUnixMs) : 0n;
+    message.timeUnixMs = (object.timeUnixMs !== undefined && object.timeUnixMs !== null)
+      ? BigInt(object.timeUnixMs)
+      : 0n;
     return message;
   },
 };
@@ -2034,14 +2051,14 @@ export const ActorReport: MessageFns<ActorReport> = {
       lastOperation: isSet(object.lastOperation)
         ? Operation.fromJSON(object.lastOperation)
         : isSet(object.last_operation)
-          ? Operation.fromJSON(object.last_operation)
-          : undefined,
+        ? Operation.fromJSON(object.last_operation)
+        : undefined,
       crash: isSet(object.crash) ? Crash.fromJSON(object.crash) : undefined,
       lastActivityUnixMs: isSet(object.lastActivityUnixMs)
         ? BigInt(object.lastActivityUnixMs)
         : isSet(object.last_activity_unix_ms)
-          ? BigInt(object.last_activity_unix_ms)
-          : 0n,
+        ? BigInt(object.last_activity_unix_ms)
+        : 0n,
       revision: isSet(object.revision) ? globalThis.String(object.revision) : "",
       sequence: isSet(object.sequence) ? BigInt(object.sequence) : 0n,
     };
@@ -2087,42 +2104,34 @@ export const ActorReport: MessageFns<ActorReport> = {
   },
   fromPartial(object: DeepPartial<ActorReport>): ActorReport {
     const message = createBaseActorReport();
-    message.actor =
-      object.actor !== undefined && object.actor !== null ? ActorKey.fromPartial(object.actor) : undefined;
-    message.grant = object.grant !== undefined && object.grant !== null ? Grant.fromPartial(object.grant) : undefined;
+    message.actor = (object.actor !== undefined && object.actor !== null)
+      ? ActorKey.fromPartial(object.actor)
+      : undefined;
+    message.grant = (object.grant !== undefined && object.grant !== null) ? Grant.fromPartial(object.grant) : undefined;
     message.state = object.state ?? ActorState.ACTOR_STATE_UNSPECIFIED;
     message.held = object.held ?? false;
     message.generations = object.generations?.map((e) => Generation.fromPartial(e)) || [];
-    message.lastOperation =
-      object.lastOperation !== undefined && object.lastOperation !== null
-        ? Operation.fromPartial(object.lastOperation)
-        : undefined;
-    message.crash = object.crash !== undefined && object.crash !== null ? Crash.fromPartial(object.crash) : undefined;
-    message.lastActivityUnixMs =
-      object.lastActivityUnixMs !== undefined && object.lastActivityUnixMs !== null
-        ? BigInt(object.lastActivityUnixMs)
-        : 0n;
+    message.lastOperation = (object.lastOperation !== undefined && object.lastOperation !== null)
+      ? Operation.fromPartial(object.lastOperation)
+      : undefined;
+    message.crash = (object.crash !== undefined && object.crash !== null) ? Crash.fromPartial(object.crash) : undefined;
+    message.lastActivityUnixMs = (object.lastActivityUnixMs !== undefined && object.lastActivityUnixMs !== null)
+      ? BigInt(object.lastActivityUnixMs)
+      : 0n;
     message.revision = object.revision ?? "";
-    message.sequence = object.sequence !== undefined && object.sequence !== null ? BigInt(object.sequence) : 0n;
+    message.sequence = (object.sequence !== undefined && object.sequence !== null) ? BigInt(object.sequence) : 0n;
     return message;
   },
 };
 
 type Builtin = Date | Function | Uint8Array | string | number | boolean | bigint | undefined;
 
-export type DeepPartial<T> = T extends bigint
-  ? string | number | bigint
-  : T extends Builtin
-    ? T
-    : T extends globalThis.Array<infer U>
-      ? globalThis.Array<DeepPartial<U>>
-      : T extends ReadonlyArray<infer U>
-        ? ReadonlyArray<DeepPartial<U>>
-        : T extends { $case: string; value: unknown }
-          ? { $case: T["$case"]; value?: DeepPartial<T["value"]> }
-          : T extends {}
-            ? { [K in keyof T]?: DeepPartial<T[K]> }
-            : Partial<T>;
+export type DeepPartial<T> = T extends bigint ? string | number | bigint
+  : T extends Builtin ? T : T extends globalThis.Array<infer U> ? globalThis.Array<DeepPartial<U>>
+  : T extends ReadonlyArray<infer U> ? ReadonlyArray<DeepPartial<U>>
+  : T extends { $case: string; value: unknown } ? { $case: T["$case"]; value?: DeepPartial<T["value"]> }
+  : T extends {} ? { [K in keyof T]?: DeepPartial<T[K]> }
+  : Partial<T>;
 
 function isSet(value: any): boolean {
   return value !== null && value !== undefined;

@@ -105,8 +105,8 @@ export const WakeRequest: MessageFns<WakeRequest> = {
       actorUid: isSet(object.actorUid)
         ? globalThis.String(object.actorUid)
         : isSet(object.actor_uid)
-          ? globalThis.String(object.actor_uid)
-          : "",
+        ? globalThis.String(object.actor_uid)
+        : "",
       namespace: isSet(object.namespace) ? globalThis.String(object.namespace) : "",
       name: isSet(object.name) ? globalThis.String(object.name) : "",
     };
@@ -188,8 +188,8 @@ export const WakeResponse: MessageFns<WakeResponse> = {
       nodeName: isSet(object.nodeName)
         ? globalThis.String(object.nodeName)
         : isSet(object.node_name)
-          ? globalThis.String(object.node_name)
-          : "",
+        ? globalThis.String(object.node_name)
+        : "",
     };
   },
 
@@ -258,19 +258,12 @@ export const WakeServiceClient = makeGenericClientConstructor(
 
 type Builtin = Date | Function | Uint8Array | string | number | boolean | bigint | undefined;
 
-export type DeepPartial<T> = T extends bigint
-  ? string | number | bigint
-  : T extends Builtin
-    ? T
-    : T extends globalThis.Array<infer U>
-      ? globalThis.Array<DeepPartial<U>>
-      : T extends ReadonlyArray<infer U>
-        ? ReadonlyArray<DeepPartial<U>>
-        : T extends { $case: string; value: unknown }
-          ? { $case: T["$case"]; value?: DeepPartial<T["value"]> }
-          : T extends {}
-            ? { [K in keyof T]?: DeepPartial<T[K]> }
-            : Partial<T>;
+export type DeepPartial<T> = T extends bigint ? string | number | bigint
+  : T extends Builtin ? T : T extends globalThis.Array<infer U> ? globalThis.Array<DeepPartial<U>>
+  : T extends ReadonlyArray<infer U> ? ReadonlyArray<DeepPartial<U>>
+  : T extends { $case: string; value: unknown } ? { $case: T["$case"]; value?: DeepPartial<T["value"]> }
+  : T extends {} ? { [K in keyof T]?: DeepPartial<T[K]> }
+  : Partial<T>;
 
 function isSet(value: any): boolean {
   return value !== null && value !== undefined;
