@@ -19,7 +19,8 @@ export const storageState = z
   .meta(
     field({
       description:
-        "PENDING: only on the node. COMPLETED: durable in the store. FAILED: could not be made or stored. LOST: gone with its node.",
+        "PENDING: only on the node. COMPLETED: durable in the store. FAILED: the store refused it for good. " +
+        "LOST: replaced by a state that ran on elsewhere, or its files are damaged.",
     }),
   );
 

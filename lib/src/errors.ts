@@ -15,8 +15,6 @@ export const errorCatalogue = {
   OPERATION_IN_PROGRESS: { grpc: grpcStatus.ABORTED, http: 409 },
   /** Requests were still open after the drain timeout; the suspend did not happen. */
   REQUESTS_OPEN: { grpc: grpcStatus.ABORTED, http: 409 },
-  /** A request arrived before the pause of an idle suspend. */
-  SUSPEND_CANCELLED: { grpc: grpcStatus.ABORTED, http: 409 },
   /** spec.state is Suspended. */
   HELD: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
   /** The epoch was released or surpassed on this node. */

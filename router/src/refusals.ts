@@ -8,7 +8,6 @@ const defaultRetryAfterMs = 5_000;
 /** After these the wake is tried again while requests wait: they end by themselves. */
 const passing: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   "OPERATION_IN_PROGRESS",
-  "SUSPEND_CANCELLED",
   "REQUESTS_OPEN",
   "MOVED",
   "STALE_SESSION",
