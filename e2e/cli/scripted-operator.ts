@@ -2,9 +2,10 @@ import { type Actor, actors, type ActorStatus, type LastOperation } from "@subst
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { KubeClient } from "@substrate/lib/kube/client.ts";
 import { loadKubeConfig } from "@substrate/lib/kube/config.ts";
+import { type Listening } from "@substrate/lib/listen.ts";
 import { createLogger } from "@substrate/lib/log.ts";
 import { registerApi, waitForApi } from "@substrate/local/aggregated-api.ts";
-import { type ApiServer, answerJson, type ApiRequest, startApiServer } from "@substrate/operator/api/server.ts";
+import { answerJson, type ApiRequest, startApiServer } from "@substrate/operator/api/server.ts";
 import { text } from "node:stream/consumers";
 import { join } from "node:path";
 import { type TestControlPlane } from "../support/controlplane.ts";
@@ -32,7 +33,7 @@ export class ScriptedOperator {
   readonly asked: string[] = [];
   readonly #client: KubeClient;
   readonly #log = createLogger("test", "error");
-  #api: ApiServer | undefined;
+  #api: Listening | undefined;
   #count = 0;
 
   constructor(plane: TestControlPlane) {

@@ -1,10 +1,11 @@
 import { afterEach, expect, it } from "vitest";
+import { type Listening, splitAddress } from "./listen.ts";
 import { createLogger } from "./log.ts";
-import { createRegistry, type MetricsServer, splitAddress, startMetricsServer } from "./metrics.ts";
+import { createRegistry, startMetricsServer } from "./metrics.ts";
 
 const log = createLogger("test");
 log.silent = true;
-let server: MetricsServer;
+let server: Listening;
 
 afterEach(async () => {
   await server.close();

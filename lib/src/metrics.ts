@@ -1,6 +1,6 @@
 import { createServer, type ServerResponse } from "node:http";
-import { type AddressInfo } from "node:net";
 import { collectDefaultMetrics, Registry } from "prom-client";
+import { listen, type Listening } from "./listen.ts";
 import { type Logger } from "./log.ts";
 
 /** A registry of this process with Node's own metrics, all names beginning with `substrate_`. */
@@ -24,16 +24,11 @@ export interface MetricsServerOptions {
   log: Logger;
 }
 
-export interface MetricsServer {
-  port: number;
-  close(): Promise<void>;
-}
-
 /** Checks that take longer count as failed. */
 const checkTimeoutMs = 2_000;
 
 /** Serves `/metrics`, `/healthz` and `/readyz`; rejects when the address cannot be bound. */
-export async function startMetricsServer(options: MetricsServerOptions): Promise<MetricsServer> {
+export async function startMetricsServer(options: MetricsServerOptions): Promise<Listening> {
   const { registry, log } = options;
   const answer = async (path: string, response: ServerResponse): Promise<void> => {
     if (path === "/metrics") {
@@ -56,23 +51,7 @@ export async function startMetricsServer(options: MetricsServerOptions): Promise
       response.writeHead(500).end();
     });
   });
-  const { host, port } = splitAddress(options.listen);
-  await new Promise<void>((resolve, reject) => {
-    server.once("error", (error) => {
-      reject(new Error(`metrics: cannot listen on ${options.listen}: ${error.message}`, { cause: error }));
-    });
-    server.listen(port, host, resolve);
-  });
-  return {
-    port: (server.address() as AddressInfo).port,
-    close: () =>
-      new Promise((resolve) => {
-        server.close(() => {
-          resolve();
-        });
-        server.closeAllConnections();
-      }),
-  };
+  return listen(server, options.listen, "metrics");
 }
 
 async function failures(checks: Record<string, Check> = {}): Promise<string[]> {
@@ -99,14 +78,4 @@ async function bounded(check: Check): Promise<string | undefined> {
   } finally {
     clearTimeout(timer);
   }
-}
-
-/** `host:port` or `[v6]:port` apart; throws with the text that was given. */
-export function splitAddress(address: string): { host: string; port: number } {
-  const match = /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(address);
-  const port = Number(match?.[3]);
-  const host = match?.[1] ?? match?.[2];
-  if (host === undefined || port > 65_535)
-    throw new Error(`"${address}" is not an address; write host:port, for instance 127.0.0.1:9090`);
-  return { host, port };
 }

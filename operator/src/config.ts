@@ -1,5 +1,5 @@
 import { parseArgs } from "node:util";
-import { splitAddress } from "@substrate/lib/metrics.ts";
+import { splitAddress } from "@substrate/lib/listen.ts";
 
 export interface OperatorConfig {
   /** Undefined inside a cluster: the pod's ServiceAccount is used. */

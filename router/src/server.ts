@@ -1,7 +1,7 @@
 import { createServer, type Server } from "node:http";
 import { type AddressInfo } from "node:net";
 import { type Duplex } from "node:stream";
-import { splitAddress } from "@substrate/lib/metrics.ts";
+import { splitAddress } from "@substrate/lib/listen.ts";
 import { Exchange, type ExchangeDeps } from "./exchange.ts";
 import { Upgrade } from "./upgrade.ts";
 

@@ -1,13 +1,12 @@
 import { readFileSync } from "node:fs";
 import { type IncomingMessage, type ServerResponse } from "node:http";
 import { createServer } from "node:https";
-import { type AddressInfo } from "node:net";
 import { type TLSSocket } from "node:tls";
 import { type Actor, actors } from "@substrate/crds/index.ts";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type KubeClient } from "@substrate/lib/kube/client.ts";
+import { listen, type Listening } from "@substrate/lib/listen.ts";
 import { type Logger } from "@substrate/lib/log.ts";
-import { splitAddress } from "@substrate/lib/metrics.ts";
 import { discovery, groupVersion } from "./discovery.ts";
 import { type ActorPath, parseActorPath } from "./paths.ts";
 import { MethodNotAllowed, PathNotFound, statusOf } from "./status-error.ts";
@@ -42,16 +41,11 @@ export interface ApiServerOptions {
   log: Logger;
 }
 
-export interface ApiServer {
-  port: number;
-  close(): Promise<void>;
-}
-
 /**
  * The aggregated API. Only kube-apiserver may talk to it: a connection needs a client certificate of the front
  * proxy's authority with an allowed name; then its X-Remote headers are believed, and it has done the RBAC.
  */
-export async function startApiServer(options: ApiServerOptions): Promise<ApiServer> {
+export async function startApiServer(options: ApiServerOptions): Promise<Listening> {
   const { log } = options;
   const tls = {
     cert: readFileSync(options.tlsCert),
@@ -69,23 +63,7 @@ export async function startApiServer(options: ApiServerOptions): Promise<ApiServ
   server.on("tlsClientError", (error) => {
     log.debug("connection refused", { error });
   });
-  const { host, port } = splitAddress(options.listen);
-  await new Promise<void>((resolve, reject) => {
-    server.once("error", (error) => {
-      reject(new Error(`aggregated API: cannot listen on ${options.listen}: ${error.message}`, { cause: error }));
-    });
-    server.listen(port, host, resolve);
-  });
-  return {
-    port: (server.address() as AddressInfo).port,
-    close: () =>
-      new Promise((resolve) => {
-        server.close(() => {
-          resolve();
-        });
-        server.closeAllConnections();
-      }),
-  };
+  return listen(server, options.listen, "aggregated API");
 }
 
 async function serve(options: ApiServerOptions, incoming: IncomingMessage, response: ServerResponse): Promise<void> {
