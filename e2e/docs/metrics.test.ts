@@ -1,21 +1,13 @@
 import { MemoryLedger } from "@substrate/atelet/ledger/ledger.ts";
 import { createAteletMetrics } from "@substrate/atelet/metrics.ts";
 import { OperatorMetrics } from "@substrate/operator/metrics.ts";
-import { ReconcileQueue } from "@substrate/operator/queue.ts";
 import { RouterMetrics } from "@substrate/router/metrics.ts";
 import { Registry } from "prom-client";
 import { expect, it } from "vitest";
 import { plain, referencePage, tableRows } from "./tables.ts";
 
-/** The kinds that the operator reconciles, each in a queue of its own. */
-const kinds = ["Template", "Actor", "Snapshot"];
-
 function operator(registry: Registry): void {
-  const metrics = new OperatorMetrics(registry);
-  for (const kind of kinds) {
-    const reconcile = () => Promise.resolve({});
-    metrics.watch(kind, new ReconcileQueue({ concurrency: 1, reconcile, observer: { finished: () => undefined } }));
-  }
+  new OperatorMetrics(registry);
 }
 
 function atelet(registry: Registry): void {

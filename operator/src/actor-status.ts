@@ -1,8 +1,9 @@
 import { type Actor, type ActorState, type ActorStatus, type Template } from "@substrate/crds/index.ts";
 import { type ActorReport } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
-import { type ConditionFacts, isoSeconds, mergeConditions, reasonOf } from "./conditions.ts";
+import { type ConditionFacts, isoSeconds, mergeConditions } from "./conditions.ts";
 import { maxListed, newestGeneration, snapshotEntries } from "./generations.ts";
 import { type OperationRecord, publishedOperation } from "./operation-record.ts";
+import { type Reason, reasonOf } from "./reasons.ts";
 
 /** How the operator sees the node that an actor is assigned to. */
 export interface NodeView {
@@ -15,7 +16,7 @@ export interface NodeView {
 
 /** A reason and a text for a person, for a condition that is False. */
 export interface Trouble {
-  reason: string;
+  reason: Reason;
   message: string;
 }
 
@@ -83,7 +84,7 @@ function templateTrouble({ actor, template }: ActorWorld): Trouble | undefined {
 
 function ready(world: ActorWorld): ConditionFacts {
   const no = ({ reason, message }: Trouble): ConditionFacts => ({ type: "Ready", status: "False", reason, message });
-  const yes = (reason: string, message: string): ConditionFacts => ({ type: "Ready", status: "True", reason, message });
+  const yes = (reason: Reason, message: string): ConditionFacts => ({ type: "Ready", status: "True", reason, message });
   const { actor, node, report, state } = world;
   if (world.blocked !== undefined) return no(world.blocked);
   if (state === "ACTOR_STATE_DELETING") return no({ reason: "Deleting", message: "The actor is being deleted" });
@@ -129,7 +130,7 @@ function scheduled(world: ActorWorld): ConditionFacts {
 
 function durable(world: ActorWorld): ConditionFacts {
   const newest = snapshotEntries(world)[0];
-  const facts = (status: "True" | "False", reason: string, message: string): ConditionFacts => ({
+  const facts = (status: "True" | "False", reason: Reason, message: string): ConditionFacts => ({
     type: "Durable",
     status,
     reason,

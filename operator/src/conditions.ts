@@ -1,6 +1,10 @@
 import { type Condition } from "@substrate/crds/index.ts";
+import { type ConditionType, type Reason } from "./reasons.ts";
 
-export type ConditionFacts = Omit<Condition, "lastTransitionTime" | "observedGeneration">;
+export type ConditionFacts = Omit<Condition, "lastTransitionTime" | "observedGeneration" | "type" | "reason"> & {
+  type: ConditionType;
+  reason: Reason;
+};
 
 /** The wanted conditions in their order, with lastTransitionTime moved only where the status flipped. */
 export function mergeConditions(
@@ -19,13 +23,4 @@ export function mergeConditions(
 /** As the API server writes times: without fractions. */
 export function isoSeconds(unixMs: number): string {
   return new Date(unixMs).toISOString().replace(/\.\d+Z$/, "Z");
-}
-
-/** "IMAGE_UNAVAILABLE" → "ImageUnavailable": codes of the error catalogue as condition and Event reasons. */
-export function reasonOf(code: string): string {
-  return code
-    .toLowerCase()
-    .split("_")
-    .map((word) => word.charAt(0).toUpperCase() + word.slice(1))
-    .join("");
 }

@@ -8,9 +8,9 @@ import {
 } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { type Trouble } from "./actor-status.ts";
 import { type AteletLink } from "./atelet-link.ts";
-import { reasonOf } from "./conditions.ts";
 import { type OperationRecord } from "./operation-record.ts";
 import { type Operations } from "./operations.ts";
+import { reasonOf } from "./reasons.ts";
 
 const holdDeadlineMs = 10_000;
 const firstRetryMs = 2_000;

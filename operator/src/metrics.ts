@@ -11,10 +11,9 @@ export class OperatorMetrics {
   readonly #grants: Counter<"reason">;
   readonly #operations: Counter<"type" | "result">;
   readonly #statusWrites: Counter<"kind">;
-  readonly #registry: Registry;
+  readonly #queues = new Map<string, ReconcileQueue>();
 
   constructor(registry: Registry) {
-    this.#registry = registry;
     const registers = [registry];
     this.#reconcileSeconds = new Histogram({
       name: "substrate_operator_reconcile_duration_seconds",
@@ -48,19 +47,20 @@ export class OperatorMetrics {
       labelNames: ["kind"],
       registers,
     });
+    const depth = new Gauge({
+      name: "substrate_operator_queue_depth",
+      help: "Keys that wait for a reconcile, by kind",
+      labelNames: ["kind"],
+      registers,
+      collect: () => {
+        for (const [kind, queue] of this.#queues) depth.set({ kind }, queue.depth);
+      },
+    });
   }
 
   /** Exports the queue's depth. */
   watch(kind: string, queue: ReconcileQueue): void {
-    const name = `substrate_operator_queue_depth_${kind.toLowerCase()}`;
-    const gauge = new Gauge({
-      name,
-      help: `Keys of kind ${kind} that wait for a reconcile`,
-      registers: [this.#registry],
-      collect: () => {
-        gauge.set(queue.depth);
-      },
-    });
+    this.#queues.set(kind, queue);
   }
 
   reconciled(kind: string, outcome: Outcome, durationMs: number): void {

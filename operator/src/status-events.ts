@@ -1,14 +1,14 @@
 import { type ActorStatus } from "@substrate/crds/index.ts";
-import { reasonOf } from "./conditions.ts";
+import { type EventReason, reasonOf } from "./reasons.ts";
 
 export interface EventFacts {
   type: "Normal" | "Warning";
-  reason: string;
+  reason: EventReason;
   message: string;
 }
 
 /** Ready reasons of which a person should hear in `kubectl describe`, each once when it begins. */
-const notableReasons = new Set(["NodeUnavailable", "DeletionBlocked", "TemplateMissing"]);
+const notableReasons = ["NodeUnavailable", "DeletionBlocked", "TemplateMissing"] as const;
 
 function condition(
   status: Partial<ActorStatus> | undefined,
@@ -20,17 +20,14 @@ function condition(
 /** What is abnormal or rare in the step from one written status to the next; each step tells it once. */
 export function statusEvents(before: Partial<ActorStatus> | undefined, after: Partial<ActorStatus>): EventFacts[] {
   const events: EventFacts[] = [];
-  const warn = (reason: string, message: string): void => {
+  const warn = (reason: EventReason, message: string): void => {
     events.push({ type: "Warning", reason, message });
   };
   if (after.crash !== undefined && after.crash.time !== before?.crash?.time) warn("Crashed", after.crash.message);
   const ready = condition(after, "Ready");
-  if (
-    ready?.status === "False" &&
-    notableReasons.has(ready.reason) &&
-    condition(before, "Ready")?.reason !== ready.reason
-  ) {
-    warn(ready.reason, ready.message);
+  const notable = notableReasons.find((reason) => reason === ready?.reason);
+  if (ready?.status === "False" && notable !== undefined && condition(before, "Ready")?.reason !== notable) {
+    warn(notable, ready.message);
   }
   const scheduled = condition(after, "Scheduled");
   if (scheduled?.status === "False" && condition(before, "Scheduled")?.status !== "False") {

@@ -4,12 +4,13 @@ import { type Reflector } from "@substrate/lib/kube/reflector.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { differs } from "./actor-status.ts";
 import { type Atelets } from "./atelets.ts";
-import { type ConditionFacts, isoSeconds, mergeConditions, reasonOf } from "./conditions.ts";
+import { type ConditionFacts, isoSeconds, mergeConditions } from "./conditions.ts";
 import { type EventRecorder } from "./events.ts";
 import { type Freshest } from "./freshest.ts";
 import { type OperatorMetrics } from "./metrics.ts";
 import { buildProgram, programPart, revisionOf } from "./program.ts";
 import { type ReconcileResult } from "./queue.ts";
+import { type Reason, reasonOf } from "./reasons.ts";
 import { type Revisions } from "./revisions.ts";
 import { type FailedTrial, type Trials } from "./trials.ts";
 
@@ -30,7 +31,7 @@ const noNodeRetryMs = 10_000;
 
 interface Verdict {
   phase: NonNullable<TemplateStatus["phase"]>;
-  reason: string;
+  reason: Reason;
   message: string;
   imageDigest?: string;
 }
@@ -51,9 +52,10 @@ export class TemplateReconciler {
     const revision = revisionOf(part);
     const status = template.status;
     if (status?.revision === revision && status.phase === "Ready" && status.imageDigest !== undefined) {
-      const { reason = "Validated", message = "" } = status.conditions?.find(({ type }) => type === "Ready") ?? {};
+      const { message = "" } = status.conditions?.find(({ type }) => type === "Ready") ?? {};
       await revisions.save(template, revision, { part, imageDigest: status.imageDigest });
-      await this.#write(template, revision, { phase: "Ready", reason, message, imageDigest: status.imageDigest });
+      const verdict = { phase: "Ready", reason: "Validated", message, imageDigest: status.imageDigest } as const;
+      await this.#write(template, revision, verdict);
       return {};
     }
     const { uid = "", generation = 0 } = template.metadata;

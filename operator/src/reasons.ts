@@ -1,0 +1,66 @@
+import { type ErrorCode, isErrorCode } from "@substrate/lib/errors.ts";
+
+/** Reasons of conditions by kind, beside those made of error codes; docs/reference/reasons.md says what each means. */
+export const conditionReasons = {
+  Template: ["Validated", "Validating", "NoNode"],
+  Actor: [
+    "Running",
+    "Asleep",
+    "Suspended",
+    "Crashed",
+    "Pending",
+    "TemplateMissing",
+    "TemplateNotReady",
+    "NodeUnavailable",
+    "Deleting",
+    "DeletionBlocked",
+    "NoRoom",
+    "Assigned",
+    "NotNeeded",
+    "Completed",
+    "Failed",
+    "Lost",
+    "NoSnapshot",
+  ],
+  Snapshot: ["Completed", "NotStored"],
+} as const;
+
+export const eventReasons = [
+  "TemplateInvalid",
+  "Crashed",
+  "NodeUnavailable",
+  "DeletionBlocked",
+  "TemplateMissing",
+  "NoRoom",
+  "FailedWake",
+  "FailedSuspend",
+  "SnapshotFailed",
+  "SnapshotLost",
+  "Abandoned",
+  "Unmanaged",
+] as const;
+
+export const conditionTypes = ["Ready", "Scheduled", "Durable"] as const;
+
+/** "IMAGE_UNAVAILABLE" → "ImageUnavailable" */
+type OneWord<Code extends string> = Code extends `${infer First}_${infer Rest}`
+  ? `${Capitalize<Lowercase<First>>}${OneWord<Rest>}`
+  : Capitalize<Lowercase<Code>>;
+
+export type CodeReason = OneWord<ErrorCode>;
+
+export type Reason = (typeof conditionReasons)[keyof typeof conditionReasons][number] | CodeReason;
+
+export type EventReason = (typeof eventReasons)[number];
+
+export type ConditionType = (typeof conditionTypes)[number];
+
+/** "IMAGE_UNAVAILABLE" → "ImageUnavailable"; "Internal" for what is no code of the catalogue. */
+export function reasonOf(code: string): CodeReason {
+  const known = isErrorCode(code) ? code : "INTERNAL";
+  return known
+    .toLowerCase()
+    .split("_")
+    .map((word) => word.charAt(0).toUpperCase() + word.slice(1))
+    .join("") as CodeReason;
+}
