@@ -106,9 +106,27 @@ async function measure(
     putAddress: () => place.putAddress(),
   };
   await mkdir(raw.rootDir, { recursive: true });
-  await rawStart(raw);
-  await answer(place, "POST", `/hold?mib=${size.mib}&kind=${size.kind}`);
+  try {
+    await rawStart(raw);
+    await answer(place, "POST", `/hold?mib=${size.mib}&kind=${size.kind}`);
+    return await inTurn(product, rig, raw, { near: near.name, far: far.name }, size, rounds);
+  } finally {
+    await rawDelete(raw);
+    // runsc keeps this mount for as long as its root is used
+    execFileSync("umount", [join(raw.rootDir, "null-netns")]);
+    await product.remove(near.name);
+    await product.remove(far.name);
+  }
+}
 
+async function inTurn(
+  product: Product,
+  rig: SandboxRig,
+  raw: RawSandbox,
+  { near, far }: { near: string; far: string },
+  size: { mib: number; kind: "random" | "zero" },
+  rounds: number,
+): Promise<LoopRow> {
   const times: Record<keyof Omit<LoopRow, "mib" | "kind">, number[]> = {
     suspendAsync: [],
     suspendSync: [],
@@ -125,21 +143,16 @@ async function measure(
     times.rawResume.push((await rawResume(raw, imageDir)).totalMs);
     await rawLoaded(raw);
 
-    times.suspendAsync.push(await product.suspend(near.name, "Async"));
-    times.resumeNode.push(await product.resume(near.name));
+    times.suspendAsync.push(await product.suspend(near, "Async"));
+    times.resumeNode.push(await product.resume(near));
     // every page is read, so that the load has ended before the next measurement
-    await product.touch(near.name);
+    await product.touch(near);
 
-    times.suspendSync.push(await product.suspend(far.name, "Sync"));
-    await product.detached(far.name);
-    times.resumeStore.push(await product.resume(far.name));
-    await product.touch(far.name);
+    times.suspendSync.push(await product.suspend(far, "Sync"));
+    await product.detached(far);
+    times.resumeStore.push(await product.resume(far));
+    await product.touch(far);
   }
-  await rawDelete(raw);
-  // runsc keeps this mount for as long as its root is used
-  execFileSync("umount", [join(raw.rootDir, "null-netns")]);
-  await product.remove(near.name);
-  await product.remove(far.name);
   return {
     ...size,
     suspendAsync: median(times.suspendAsync),

@@ -191,6 +191,18 @@ describe("sync suspend", () => {
     expect(actor.record.lastOperation?.result).toBe("SUCCEEDED");
   });
 
+  it("one that was released as soon as it was stored still succeeds", async () => {
+    const actor = await granted();
+    await actor.resume();
+    const stop = node.actors.onChange((change) => {
+      if ("actor" in change && storage(actor)[0] === "1 COMPLETED") {
+        stop();
+        void release(1);
+      }
+    });
+    expect((await suspend(actor, "SYNC"))?.storage.state).toBe("COMPLETED");
+  });
+
   it("what runs under an ended session is saved too when the node shuts down", async () => {
     const actor = await granted();
     await actor.resume();
@@ -275,6 +287,18 @@ describe("failures", () => {
     );
     expect(actor.record.crash?.message).toContain("out of cheese");
     expect(node.ledger.state().bookedBytes).toBe(0);
+  });
+
+  it("a program that is killed at its memory limit: the message says so, and what it goes on from", async () => {
+    const actor = await granted();
+    await actor.resume();
+    await suspend(actor);
+    await writeFile(actor.files.log, "output of the first run\n");
+    await actor.resume();
+    node.oom.killed = true;
+    node.runtime.sandboxes.clear();
+    await vi.waitFor(() => { expect(actor.state).toBe("CRASHED"); }, { timeout: 5000 });
+    expect(actor.record.crash?.message).toMatch(/more memory than its limit of 64\.0 MiB .*goes on from generation 1$/);
   });
 
   it("a background load that fails after the first answer is a crash", async () => {

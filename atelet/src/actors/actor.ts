@@ -1,12 +1,13 @@
 import { randomUUID } from "node:crypto";
 import { SubstrateError, asSubstrateError } from "@substrate/lib/errors.ts";
 import { type Logger } from "@substrate/lib/log.ts";
+import { formatBytes } from "@substrate/lib/resources.ts";
 import { Phases } from "@substrate/lib/phases.ts";
 import { GenerationFolder } from "../generations/folder.ts";
 import { type ActorPrefix } from "../store/snapshots.ts";
 import { Generations } from "./generations.ts";
 import { Launcher } from "./launcher.ts";
-import { lastLines } from "./output-log.ts";
+import { lastLines, outputSize } from "./output-log.ts";
 import { type NodeContext, RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
 import { type ActorFiles, type ActorRecord, type Generation, type Operation } from "./record.ts";
 import { type RouteLevel } from "./route-level.ts";
@@ -127,9 +128,9 @@ export class Actor {
     const newest = this.generations.newest();
     const saved = was !== undefined && newest !== undefined && newest.createdAtMs > was.startedAtMs;
     if (was !== undefined && (sandbox === "gone" || (sandbox === "paused" && saved))) {
-      this.record.sandbox = undefined;
       await this.#launcher.stopAdopted(this.id, was.slotIndex);
       if (!saved) this.#crashed("its sandbox was gone when the atelet came back");
+      this.record.sandbox = undefined;
     } else if (was !== undefined) {
       await this.#adoptOrStop(was, sandbox === "paused");
     }
@@ -292,6 +293,7 @@ export class Actor {
         return local ?? this.#node.images.ensure(pinnedReference(program.image, source?.imageDigest));
       });
       const unpin = source === undefined ? undefined : this.generations.pin(source.generation);
+      const outputFrom = outputSize(this.files.log);
       try {
         const launched = await this.#launcher.launch({
           id: this.id,
@@ -316,6 +318,7 @@ export class Actor {
           loaded: source === undefined ? Promise.resolve() : this.#node.runtime.waitRestored(this.id),
         };
         record.sandbox = {
+          outputFrom,
           slotIndex: launched.slot.index,
           startedAtMs,
           imageDigest: image.digest,
@@ -404,17 +407,30 @@ export class Actor {
 
   async #died(running: Running, message: string): Promise<void> {
     if (this.#running !== running) return;
-    this.#crashed(message);
+    this.#crashed((await this.#node.cgroups.oomKilled(this.id)) ? this.#outOfMemory() : message);
     await this.#stopSandbox(running);
     await this.#save({ durable: false });
   }
 
+  #outOfMemory(): string {
+    const { containerName, memoryBytes } = this.record.program;
+    return (
+      `it used more memory than its limit of ${formatBytes(memoryBytes)} and was killed ` +
+      `(resources.limits.memory of container ${containerName} in its Template)`
+    );
+  }
+
   #crashed(message: string): void {
-    const output = lastLines(this.files.log);
-    this.record.crash = {
-      message: output === "" ? message : `${message}; its last output: ${output}`,
-      timeMs: Date.now(),
-    };
+    const output = lastLines(this.files.log, this.record.sandbox?.outputFrom);
+    const usable = this.generations.usable()[0];
+    const parts = [
+      message,
+      usable === undefined
+        ? "nothing of it was saved: the next start is from nothing"
+        : `the next resume goes on from generation ${usable.generation}`,
+      ...(output === "" ? [] : [`its last output: ${output}`]),
+    ];
+    this.record.crash = { message: parts.join("; "), timeMs: Date.now() };
     this.#node.metrics.crashes.inc();
     this.#backOff.failed(`actor ${this.name} crashed: ${message}`, this.record.sandbox?.startedAtMs);
     this.#log.warn("crashed", { message, output });
@@ -492,9 +508,9 @@ export class Actor {
       this.#log.error("its sandbox cannot be adopted; removing it", { error });
       this.#running?.booking.free();
       this.#running = undefined;
-      this.record.sandbox = undefined;
       await this.#launcher.stopAdopted(this.id, was.slotIndex);
       this.#crashed(`its sandbox could not be adopted: ${asSubstrateError(error).message}`);
+      this.record.sandbox = undefined;
     }
   }
 

@@ -9,6 +9,8 @@ const FIRST_PAUSE_MS = 3;
 const LAST_PAUSE_MS = 250;
 /** A single probe that takes longer counts as failed. */
 const PROBE_MS = 5000;
+/** Of a refusing answer, for the message. */
+const BODY_CHARACTERS = 200;
 
 export interface ReadinessOptions {
   host: string;
@@ -58,13 +60,23 @@ function probeHttp(host: string, readyz: { path: string; port: number }): Promis
   return new Promise((resolve) => {
     // agent: false closes the connection after the answer: none of ours may be open at a checkpoint.
     const request = get({ host, port: readyz.port, path: readyz.path, agent: false, timeout: PROBE_MS }, (response) => {
-      response.resume();
       const { statusCode = 0 } = response;
-      resolve(statusCode >= 200 && statusCode < 400 ? undefined : `${what} answered ${statusCode}`);
+      if (statusCode >= 200 && statusCode < 400) {
+        response.resume();
+        resolve(undefined);
+        return;
+      }
+      response.setEncoding("utf8").once("data", (text: string) => {
+        resolve(`${what} answered ${statusCode}: ${text.slice(0, BODY_CHARACTERS).trim()}`);
+        response.destroy();
+      });
+      response.once("end", () => {
+        resolve(`${what} answered ${statusCode}`);
+      });
     });
     request.on("timeout", () => request.destroy(new Error(`no answer within ${PROBE_MS / 1000} s`)));
     request.on("error", (error) => {
-      resolve(`${what}: ${error.message}`);
+      resolve(`${what}: ${explain(error)}`);
     });
   });
 }
@@ -77,7 +89,12 @@ function probeTcp(host: string, port: number): Promise<string | undefined> {
     });
     socket.on("timeout", () => socket.destroy(new Error(`no answer within ${PROBE_MS / 1000} s`)));
     socket.on("error", (error) => {
-      resolve(`port ${port}: ${error.message}`);
+      resolve(`port ${port}: ${explain(error)}`);
     });
   });
+}
+
+function explain(error: Error): string {
+  if (!("code" in error) || error.code !== "ECONNREFUSED") return error.message;
+  return "connection refused: nothing listens there yet, or only on 127.0.0.1 instead of 0.0.0.0";
 }

@@ -86,6 +86,8 @@ const recordSchema = z.object({
       startedAtMs: z.number(),
       imageDigest: z.string(),
       fromGeneration: z.number().int(),
+      /** Where its output begins in output.log. */
+      outputFrom: z.number().int(),
     })
     .optional(),
   crash: z.object({ message: z.string(), timeMs: z.number() }).optional(),

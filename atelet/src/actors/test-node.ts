@@ -180,7 +180,7 @@ const memory = {
   writebackBytes: 0,
 };
 
-function fakeCgroups(moves: string[]): Cgroups {
+function fakeCgroups(moves: string[], oom: { killed: boolean }): Cgroups {
   return {
     create: (id) => Promise.resolve(`/actors/${id}`),
     path: (id) => `/actors/${id}`,
@@ -192,6 +192,7 @@ function fakeCgroups(moves: string[]): Cgroups {
     list: () => Promise.resolve([]),
     destroy: () => Promise.resolve(),
     limitCpu: () => Promise.resolve(),
+    oomKilled: () => Promise.resolve(oom.killed),
   };
 }
 
@@ -218,6 +219,7 @@ export class TestNode {
   readonly network = new FakeNetwork();
   readonly routers = new FakeRouters();
   readonly moves: string[] = [];
+  readonly oom = { killed: false };
   readonly storeDir: string;
   session = "s1";
   readonly snapshotSlots = pLimit(2);
@@ -257,7 +259,7 @@ export class TestNode {
       runtime: this.runtime,
       runtimeBuild: "fake-1",
       network: this.network,
-      cgroups: fakeCgroups(this.moves),
+      cgroups: fakeCgroups(this.moves, this.oom),
       images,
       store: (name) => stores.get(name),
       ledger: this.ledger,

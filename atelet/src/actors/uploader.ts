@@ -89,6 +89,7 @@ export class Uploader {
   async stop(reason: SubstrateError): Promise<void> {
     this.#stopped = true;
     clearTimeout(this.#timer);
+    this.#settle();
     for (const { reject } of this.#waiters.splice(0)) reject(reason);
     await this.#running;
   }
@@ -160,6 +161,7 @@ export class Uploader {
       await unpin();
     }
     await changed();
+    this.#settle();
     if (target.storage.state === "COMPLETED") await this.#collect(target);
   }
 

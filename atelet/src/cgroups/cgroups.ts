@@ -25,6 +25,8 @@ export interface Cgroups {
    * it answers, and again at adoption. Idempotent.
    */
   limitCpu(id: string, cpuMillis: number): Promise<void>;
+  /** Whether the kernel has killed a process of the actor at its memory limit. */
+  oomKilled(id: string): Promise<boolean>;
   actor(id: string): Promise<CgroupMemory>;
   /** The pod: its own limit (what the kernel enforces, or the node's memory if there is none) and use. */
   pod(): Promise<CgroupMemory>;

@@ -82,6 +82,16 @@ export class CgroupsV1 implements Cgroups {
     await writeFile(join(folder, "cpu.cfs_quota_us"), String(quotaUs));
   }
 
+  async oomKilled(id: string): Promise<boolean> {
+    try {
+      const text = await readFile(join(this.#folder("memory", this.path(id)), "memory.oom_control"), "utf8");
+      return Number(/^oom_kill (\d+)$/m.exec(text)?.[1] ?? 0) > 0;
+    } catch (error) {
+      if (codeOf(error) === "ENOENT") return false;
+      throw error;
+    }
+  }
+
   actor(id: string): Promise<CgroupMemory> {
     return this.#memory(this.path(id));
   }
