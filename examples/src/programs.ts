@@ -1,36 +1,50 @@
-import { execFile } from "node:child_process";
+import { spawn } from "node:child_process";
 import { mkdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
-import { promisify } from "node:util";
+import { text } from "node:stream/consumers";
 import { buildOciLayout, type OciLayout } from "./oci.ts";
-
-const run = promisify(execFile);
 
 /** A cold build of the standard library on two busy cores takes about a minute. */
 const buildTimeoutMs = 300_000;
+
+/** `go build` in a session of its own: Ctrl-C in the terminal reaches the caller alone, which ends it by `signal`. */
+async function goBuild(sourceDir: string, binary: string, signal: AbortSignal | undefined): Promise<void> {
+  const args = ["build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", binary, "."];
+  const child = spawn("env", ["CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "go", ...args], {
+    cwd: sourceDir,
+    stdio: ["ignore", "ignore", "pipe"],
+    detached: true,
+    timeout: buildTimeoutMs,
+    signal,
+  });
+  const ended = Promise.withResolvers<string>();
+  child.once("error", ended.reject);
+  child.once("close", (code, killedBy) => {
+    ended.resolve(String(code ?? killedBy));
+  });
+  const [how, said] = await Promise.all([ended.promise, text(child.stderr)]);
+  if (how === "127") throw new Error(`building ${sourceDir} failed: Go is not on PATH`);
+  if (how !== "0") throw new Error(`building ${sourceDir} failed: go build ended with ${how}: ${said.trim()}`);
+}
 
 /**
  * Builds a Go program without dependencies into a static binary and an image that holds nothing else. Go's own cache
  * makes a repeated build cheap.
  *
- * @param outDir absolute; gets `bin/` and the OCI layout `image/`.
+ * @param options.outDir absolute; gets `bin/` and the OCI layout `image/`.
+ * @param options.signal gives the build up.
  */
 export async function buildGoImage(options: {
   name: string;
   sourceDir: string;
   port: number;
   outDir: string;
+  signal?: AbortSignal | undefined;
 }): Promise<OciLayout> {
   const { name, sourceDir, outDir } = options;
   const binary = join(outDir, "bin", name);
   await mkdir(join(outDir, "bin"), { recursive: true });
-  const args = ["build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", binary, "."];
-  await run("env", ["CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "go", ...args], {
-    cwd: sourceDir,
-    timeout: buildTimeoutMs,
-  }).catch((error: unknown) => {
-    throw new Error(`building ${sourceDir} with go failed; is Go on PATH?`, { cause: error });
-  });
+  await goBuild(sourceDir, binary, options.signal);
   return buildOciLayout({
     name,
     files: [{ path: `/bin/${name}`, mode: 0o755, source: binary }],
@@ -39,8 +53,8 @@ export async function buildGoImage(options: {
   });
 }
 
-/** The program of examples/counter. @param outDir absolute; reused by later builds. */
-export function buildCounter(outDir: string): Promise<OciLayout> {
+/** The program of examples/counter. @param outDir absolute; reused by later builds. @param signal gives the build up. */
+export function buildCounter(outDir: string, signal?: AbortSignal): Promise<OciLayout> {
   const sourceDir = resolve(import.meta.dirname, "..", "counter");
-  return buildGoImage({ name: "counter", sourceDir, port: 8080, outDir });
+  return buildGoImage({ name: "counter", sourceDir, port: 8080, outDir, signal });
 }

@@ -47,14 +47,14 @@ export async function registerApi(client: KubeClient, port: number, authorityFil
   });
 }
 
-/** Waits until kube-apiserver passes requests on to the operator. @throws after `deadlineMs`. */
-export async function waitForApi(client: KubeClient, deadlineMs: number): Promise<void> {
+/** Waits until kube-apiserver passes requests on to the operator. @throws after `deadlineMs` or when it is given up. */
+export async function waitForApi(client: KubeClient, deadlineMs: number, signal?: AbortSignal): Promise<void> {
   const end = performance.now() + deadlineMs;
   for (;;) {
     const problem = await apiProblem(client);
     if (problem === undefined) return;
     if (performance.now() > end) throw new Error(`APIService ${NAME} is not available: ${problem}`);
-    await delay(POLL_MS);
+    await delay(POLL_MS, undefined, { signal });
   }
 }
 

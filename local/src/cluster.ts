@@ -1,5 +1,6 @@
 import { mkdirSync } from "node:fs";
 import { type KubeClient } from "@substrate/lib/kube/client.ts";
+import { abortable } from "./abortable.ts";
 import { registerApi, waitForApi } from "./aggregated-api.ts";
 import { partEnvironment, toolSettings } from "./config.ts";
 import { ControlPlane } from "./control-plane/control-plane.ts";
@@ -54,7 +55,7 @@ export interface LocalClusterOptions {
   say: (line: string) => void;
   /** Default: those that setup has put in place. */
   tools?: ToolPaths;
-  /** Gives the start up: everything that was started is ended and the start rejects. */
+  /** Gives the start up: everything that was started is ended and the start rejects with the signal's reason. */
   signal?: AbortSignal;
   /** Default true. Without it a power cut may lose API objects: for tests. */
   fsync?: boolean;
@@ -85,6 +86,7 @@ export class LocalCluster {
   readonly #plane: ControlPlane;
   readonly #network: PodNetwork;
   readonly #parts: Readonly<Record<Part, SupervisedProcess>>;
+  readonly #ending: AbortController;
 
   /** Use `startLocalCluster`. */
   constructor(own: {
@@ -92,6 +94,7 @@ export class LocalCluster {
     plane: ControlPlane;
     network: PodNetwork;
     parts: Readonly<Record<Part, SupervisedProcess>>;
+    ending: AbortController;
     nodeName: string;
     routerPort: number;
     metricsUrls: Readonly<Record<Part, string>>;
@@ -101,6 +104,7 @@ export class LocalCluster {
     this.#plane = own.plane;
     this.#network = own.network;
     this.#parts = own.parts;
+    this.#ending = own.ending;
     this.stateDir = own.state.path;
     this.id = own.state.id;
     this.nodeName = own.nodeName;
@@ -142,20 +146,21 @@ export class LocalCluster {
     await this.ready();
   }
 
-  /** Waits until the API server and all parts are ready. @throws after `deadlineMs` (default 60 s). */
-  async ready(deadlineMs = READY_TIMEOUT_MS): Promise<void> {
-    await this.#plane.ready(deadlineMs);
+  /** Waits until the API server and all parts are ready. @throws after `deadlineMs` (default 60 s) or when it is given up. */
+  async ready(deadlineMs = READY_TIMEOUT_MS, signal?: AbortSignal): Promise<void> {
+    await this.#plane.ready(deadlineMs, signal);
     await Promise.all(
       (["operator", "atelet", "router"] as const).map((part) =>
-        waitReady(part, `${this.metricsUrls[part]}/readyz`, deadlineMs, this.logFile(part)),
+        waitReady(part, `${this.metricsUrls[part]}/readyz`, this.logFile(part), { deadlineMs, signal }),
       ),
     );
-    await waitForApi(this.client, deadlineMs);
+    await waitForApi(this.client, deadlineMs, signal);
   }
 
   /** Ends everything: parts first, so that running actors are suspended while the rest still serves. */
   async stop(): Promise<void> {
     const { operator, atelet, router } = this.#parts;
+    this.#ending.abort(new Error("the cluster was stopped"));
     await endAll([[atelet], [router, operator], [this.#plane]]);
     await this.#network.release();
     this.#state.close();
@@ -184,22 +189,6 @@ export class LocalCluster {
   }
 }
 
-/** Rejects as soon as the signal is given, whatever `promise` does later. */
-async function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  if (signal === undefined) return promise;
-  const aborted = Promise.withResolvers<never>();
-  const onAbort = (): void => {
-    aborted.reject(signal.reason as Error);
-  };
-  signal.addEventListener("abort", onAbort, { once: true });
-  if (signal.aborted) onAbort();
-  try {
-    return await Promise.race([promise, aborted.promise]);
-  } finally {
-    signal.removeEventListener("abort", onAbort);
-  }
-}
-
 /** Ends group after group, whatever fails. @throws the first failure, after all were asked. */
 async function endAll(groups: readonly (readonly { stop: () => Promise<void> }[])[]): Promise<void> {
   const failures: unknown[] = [];
@@ -222,14 +211,17 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
   const started: SupervisedProcess[] = [];
   let plane: ControlPlane | undefined;
   let network: PodNetwork | undefined;
+  // ends the waits that outlive the start, too
+  const ending = new AbortController();
+  const signal = options.signal === undefined ? ending.signal : AbortSignal.any([options.signal, ending.signal]);
   try {
-    await removeLeftovers(state, options.say);
+    await removeLeftovers(state, options.say, signal);
     const remembered = state.readSettings();
     const subnet = pickSubnet(remembered.subnet);
     const ports = await pickPorts(portNames, remembered.ports);
     state.writeSettings({ format: 1, subnet, ports });
     const addresses = subnetAddresses(subnet);
-    const { say, signal } = options;
+    const { say } = options;
     const environment = partEnvironment(settings);
 
     plane = await ControlPlane.start({
@@ -240,12 +232,12 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
       environment,
       fsync: options.fsync ?? true,
       say,
+      signal,
     });
-    signal?.throwIfAborted();
     const { client, pki, server } = plane;
     const nodeName = nodeNameOfMachine();
-    await applyCrds(client);
-    await Promise.all([applyRoles(client), applyNode(client, nodeName, addresses.pod)]);
+    await abortable(applyCrds(client, signal), signal);
+    await abortable(Promise.all([applyRoles(client), applyNode(client, nodeName, addresses.pod)]), signal);
 
     const podServer = `https://${addresses.host}:${ports.apiserver}`;
     const [operatorIdentity, ateletIdentity, routerIdentity] = await Promise.all([
@@ -267,7 +259,8 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
       recordFile: state.file("run", `${name}.json`),
     });
     const announce = async (): Promise<void> => {
-      await waitReady("operator", `${urls.operator}/readyz`, READY_TIMEOUT_MS, files("operator").logFile);
+      const wait = { deadlineMs: READY_TIMEOUT_MS, signal: ending.signal };
+      await waitReady("operator", `${urls.operator}/readyz`, files("operator").logFile, wait);
       await registerApi(client, ports.operatorApi, pki.files.authority);
     };
     const parts = {
@@ -278,6 +271,7 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
         say,
         onStarted: () => {
           announce().catch((error: unknown) => {
+            if (ending.signal.aborted) return;
             say(`the operator's API is not registered: ${error instanceof Error ? error.message : String(error)}`);
           });
         },
@@ -304,24 +298,27 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
     started.push(parts.atelet, parts.router, parts.operator);
     await network.reserve();
     // the parts dial each other as soon as they run: the pod's address is there before
-    await Promise.all([plane.controllerManager.start(), parts.atelet.start()]);
-    await Promise.all([parts.router.start(), parts.operator.start()]);
+    await abortable(Promise.all([plane.controllerManager.start(), parts.atelet.start()]), signal);
+    await abortable(Promise.all([parts.router.start(), parts.operator.start()]), signal);
     const cluster = new LocalCluster({
       state,
       plane,
       network,
       parts,
+      ending,
       nodeName,
       routerPort: ports.router,
       metricsUrls: urls,
       tools,
     });
-    await abortable(cluster.ready(), signal);
+    await abortable(cluster.ready(READY_TIMEOUT_MS, signal), signal);
     return cluster;
   } catch (error) {
+    const given = options.signal?.aborted === true ? (options.signal.reason as Error) : error;
+    ending.abort(given);
     await endAll([started, plane === undefined ? [] : [plane]]);
     await network?.release();
     state.close();
-    throw error;
+    throw given;
   }
 }

@@ -21,22 +21,18 @@ const actorSchema = z.object({
 });
 
 /** Builds the image of examples/counter into `folder` and writes the YAML that names it. Returns the YAML's path. */
-export async function prepareCounter(folder: string): Promise<string> {
-  const { reference } = await buildCounter(join(folder, "counter"));
+export async function prepareCounter(folder: string, signal: AbortSignal): Promise<string> {
+  const { reference } = await buildCounter(join(folder, "counter"), signal);
   const file = join(folder, "counter.yaml");
   writeFileSync(file, await renderExample("counter", { image: reference }));
   return file;
 }
 
 /** `kubectl apply -f FILE`, as a user would. */
-export async function applyFile(cluster: LocalCluster, file: string): Promise<void> {
+export async function applyFile(cluster: LocalCluster, file: string, signal: AbortSignal): Promise<void> {
   const cache = join(cluster.stateDir, "kube/cache");
-  await command(cluster.tools.kubectl, [
-    `--kubeconfig=${cluster.kubeconfig}`,
-    `--cache-dir=${cache}`,
-    "apply",
-    `--filename=${file}`,
-  ]);
+  const args = [`--kubeconfig=${cluster.kubeconfig}`, `--cache-dir=${cache}`, "apply", `--filename=${file}`];
+  await command(cluster.tools.kubectl, args, { signal });
 }
 
 /** Waits until the actor answers or can be woken. @throws after `deadlineMs`, with what its status says, or when given up. */

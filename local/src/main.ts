@@ -1,11 +1,13 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { parseArgs } from "node:util";
-import { mkdirSync } from "node:fs";
 import { join, resolve } from "node:path";
+import { abortable } from "./abortable.ts";
 import { type LocalCluster, startLocalCluster } from "./cluster.ts";
 import { defaultStateFolder } from "./config.ts";
 import { applyFile, prepareCounter, waitForActor } from "./example.ts";
 import { bundlePlugin, linkKubectl } from "./plugin.ts";
 import { StatusLine } from "./status-line.ts";
+import { tour } from "./tour.ts";
 
 const ACTOR_TIMEOUT_MS = 60_000;
 const PARENT_POLL_MS = 1_000;
@@ -19,6 +21,13 @@ Runs a Substrate cluster on this machine until Ctrl-C: API server, operator, one
   --help        this text
 `;
 
+/** A start that was ended by its user before it was complete. */
+class GivenUp extends Error {
+  constructor(why: string) {
+    super(`given up (${why})`);
+  }
+}
+
 function welcome(cluster: LocalCluster, seconds: string): string {
   const bin = join(cluster.stateDir, "bin");
   return `
@@ -28,15 +37,10 @@ In another shell:
 
   export KUBECONFIG=${cluster.kubeconfig}
   export PATH=${bin}:$PATH
+  export PORT=${cluster.routerPort}
 
-  kubectl get templates,actors,snapshots
-  curl http://counter.default.${cluster.domain}:${cluster.routerPort}/      # wakes the counter
-  kubectl ate suspend counter                     # memory, files and process sleep
-  kubectl get actors,snapshots
-  curl http://counter.default.${cluster.domain}:${cluster.routerPort}/      # counts on
-  kubectl ate --help
-
-A client that does not resolve *.localhost: curl -H 'Host: counter.default.${cluster.domain}' ${cluster.routerUrl}/
+${tour.replaceAll(/^(?=.)/gm, "  ")}
+A client that does not resolve *.localhost: curl -H 'Host: counter.default.${cluster.domain}' 127.0.0.1:$PORT
 `;
 }
 
@@ -64,28 +68,31 @@ async function run(stateDir: string, status: StatusLine): Promise<void> {
   };
   const ending = reasonToEnd();
   const abort = new AbortController();
+  let isUp = false;
   void ending.then((why) => {
-    abort.abort(new Error(`given up (${why})`));
+    if (!isUp) say(`giving up (${why}): ending what was started`);
+    abort.abort(new GivenUp(why));
   });
-  const folder = (name: string): string => {
-    mkdirSync(join(stateDir, name), { recursive: true, mode: 0o700 });
-    return join(stateDir, name);
-  };
   say(`starting a cluster in ${stateDir}`);
   const cluster = await startLocalCluster({ stateDir, say, signal: abort.signal });
   try {
     say("API server, operator, atelet and router are ready");
-    linkKubectl(folder("bin"), cluster.tools.kubectl);
-    const [example] = await Promise.all([prepareCounter(folder("examples")), bundlePlugin(folder("bin"))]);
-    await applyFile(cluster, example);
+    const [bin, examples] = [join(cluster.stateDir, "bin"), join(cluster.stateDir, "examples")];
+    linkKubectl(bin, cluster.tools.kubectl);
+    const made = Promise.all([prepareCounter(examples, abort.signal), bundlePlugin(bin)]);
+    const [example] = await abortable(made, abort.signal);
+    await applyFile(cluster, example, abort.signal);
     say("applied examples/counter; waiting until it is Ready");
     await waitForActor(cluster, "counter", ACTOR_TIMEOUT_MS, abort.signal);
+    isUp = true;
     status.say(welcome(cluster, seconds()));
     status.start(cluster.client);
     const why = await ending;
     status.stop();
     say(`ending (${why}): suspending running actors`);
   } catch (error) {
+    // the terminal ends esbuild's own process at the same time: our signal may be the next event
+    await nextTurn();
     // whatever was given up says only that it was
     throw abort.signal.aborted ? abort.signal.reason : error;
   } finally {
@@ -107,6 +114,7 @@ async function main(): Promise<void> {
 try {
   await main();
 } catch (error) {
-  process.stderr.write(`start: ${error instanceof Error ? error.message : String(error)}\n`);
+  const end = error instanceof GivenUp ? "; nothing is left running" : "";
+  process.stderr.write(`start: ${error instanceof Error ? error.message : String(error)}${end}\n`);
   process.exitCode = 1;
 }

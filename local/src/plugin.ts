@@ -10,6 +10,8 @@ export async function bundlePlugin(folder: string): Promise<void> {
 /** Makes the kubectl that is used here the one that a shell with `folder` on PATH finds. */
 export function linkKubectl(folder: string, kubectl: string): void {
   const link = join(folder, "kubectl");
+  // named by its variable: it must not become a link to itself
+  if (kubectl === link) return;
   if (lstatSync(link, { throwIfNoEntry: false }) !== undefined) rmSync(link);
   symlinkSync(kubectl, link);
 }

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync, realpathSync, renameSync, writeFileSync, existsSync } from "node:fs";
-import { join, resolve } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 import { z } from "zod";
 import { type FileLock, tryLock } from "./flock.ts";
 
@@ -15,6 +15,14 @@ const settingsSchema = z.object({
   ports: z.record(z.string(), z.number().int()),
 });
 export type StateSettings = z.infer<typeof settingsSchema>;
+
+/** Whether this is the folder of programs of any local cluster's state folder: people put it on their PATH. */
+export function isStateBin(folder: string): boolean {
+  if (!existsSync(folder)) return false;
+  const path = realpathSync(folder);
+  const isOurs = ["lock", "pki", "run"].every((name) => existsSync(join(dirname(path), name)));
+  return basename(path) === "bin" && isOurs;
+}
 
 /** Everything a local cluster keeps, in one folder that one process at a time may use. */
 export class StateFolder {

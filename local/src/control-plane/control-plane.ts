@@ -23,6 +23,8 @@ export interface ControlPlaneOptions {
   environment: NodeJS.ProcessEnv;
   fsync: boolean;
   say: (line: string) => void;
+  /** Gives the start up. */
+  signal?: AbortSignal;
 }
 
 /** etcd, kube-apiserver and kube-controller-manager with their certificates. */
@@ -76,7 +78,7 @@ export class ControlPlane {
     const plane = new ControlPlane(options, await makeControlPlanePki(options.state, options.apiserverAddresses));
     try {
       await Promise.all([plane.etcd.start(), plane.apiserver.start()]);
-      await plane.ready(READY_TIMEOUT_MS);
+      await plane.ready(READY_TIMEOUT_MS, options.signal);
     } catch (error) {
       await plane.stop();
       throw error;
@@ -84,24 +86,24 @@ export class ControlPlane {
     return plane;
   }
 
-  /** Waits until /readyz says ok. @throws after `deadlineMs`, with the last answer. */
-  async ready(deadlineMs: number): Promise<void> {
+  /** Waits until /readyz says ok. @throws after `deadlineMs`, with the last answer, or when it is given up. */
+  async ready(deadlineMs: number, signal?: AbortSignal): Promise<void> {
     const end = performance.now() + deadlineMs;
     for (;;) {
-      const problem = await this.#readyProblem();
+      const problem = await this.#readyProblem(signal);
       if (problem === undefined) return;
       if (performance.now() > end) {
         throw new Error(
           `kube-apiserver is not ready after ${deadlineMs / 1000} s: ${problem}; see log/ in the state folder`,
         );
       }
-      await delay(POLL_MS);
+      await delay(POLL_MS, undefined, { signal });
     }
   }
 
-  async #readyProblem(): Promise<string | undefined> {
+  async #readyProblem(signal: AbortSignal | undefined): Promise<string | undefined> {
     try {
-      const { status, body } = await this.client.raw("GET", "/readyz");
+      const { status, body } = await this.client.raw("GET", "/readyz", signal === undefined ? {} : { signal });
       body.resume();
       return status === 200 ? undefined : `/readyz answers ${status}`;
     } catch (error) {

@@ -70,7 +70,7 @@ const crdSchema = z.object({
 });
 
 /** False when it is not served after a while. */
-async function isEstablished(client: KubeClient, crd: Manifest): Promise<boolean> {
+async function isEstablished(client: KubeClient, crd: Manifest, signal: AbortSignal | undefined): Promise<boolean> {
   const end = performance.now() + ESTABLISHED_TIMEOUT_MS;
   for (;;) {
     const { status } = crdSchema.parse(await client.request("GET", pathOf(crd)));
@@ -78,22 +78,22 @@ async function isEstablished(client: KubeClient, crd: Manifest): Promise<boolean
       return true;
     }
     if (performance.now() > end) return false;
-    await delay(POLL_MS);
+    await delay(POLL_MS, undefined, { signal });
   }
 }
 
-async function applyCrd(client: KubeClient, crd: Manifest): Promise<void> {
+async function applyCrd(client: KubeClient, crd: Manifest, signal: AbortSignal | undefined): Promise<void> {
   for (let attempt = 1; ; attempt += 1) {
     await applyManifest(client, crd);
-    if (await isEstablished(client, crd)) return;
+    if (await isEstablished(client, crd, signal)) return;
     if (attempt === CRD_ATTEMPTS) throw new Error(`CustomResourceDefinition ${crd.metadata.name} is not established`);
     // An API server that was killed between accepting the names and establishing never does the latter. As nothing of
     // this kind was ever served, nothing is lost by making it anew.
-    await deleteAndWait(client, crd);
+    await deleteAndWait(client, crd, signal);
   }
 }
 
-async function deleteAndWait(client: KubeClient, object: Manifest): Promise<void> {
+async function deleteAndWait(client: KubeClient, object: Manifest, signal: AbortSignal | undefined): Promise<void> {
   await client.request("DELETE", pathOf(object));
   const end = performance.now() + DELETED_TIMEOUT_MS;
   for (;;) {
@@ -104,16 +104,16 @@ async function deleteAndWait(client: KubeClient, object: Manifest): Promise<void
       throw error;
     }
     if (performance.now() > end) throw new Error(`${object.kind} ${object.metadata.name} is not deleted after 15 s`);
-    await delay(POLL_MS);
+    await delay(POLL_MS, undefined, { signal });
   }
 }
 
-/** Applies the CRDs and waits until they are served. */
-export async function applyCrds(client: KubeClient): Promise<void> {
+/** Applies the CRDs and waits until they are served. @throws when it is given up. */
+export async function applyCrds(client: KubeClient, signal?: AbortSignal): Promise<void> {
   await Promise.all(
     filesOf(crdFolder)
       .flatMap(readManifests)
-      .map((crd) => applyCrd(client, crd)),
+      .map((crd) => applyCrd(client, crd, signal)),
   );
 }
 

@@ -66,22 +66,20 @@ export class PodNetwork {
     await command("ip", ["route", "del", "unreachable", this.#range, "metric", UNREACHABLE_METRIC]);
   }
 
-  /** Makes the pair, its inner end as eth0 in the network namespace of `pid`, and the table. */
-  async create(pid: number): Promise<void> {
+  /** Makes the pair, its inner end as eth0 in the network namespace of `pid`, and the table. Given up, half may be there. */
+  async create(pid: number, signal: AbortSignal): Promise<void> {
     const name = this.#interface;
     // the rules come first: there is no moment at which the pod could reach the machine without them
-    await command("nft", ["-f", "-"], this.#rules());
-    await command("ip", ["link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", `${pid}`]);
+    await command("nft", ["-f", "-"], { input: this.#rules(), signal });
+    await command("ip", ["link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", `${pid}`], { signal });
     // rules are for IPv4: the pair must not speak IPv6
     this.#sysctl(`net/ipv6/conf/${name}/disable_ipv6`, "1");
     // the kernel drops packets to 127.0.0.0/8 from outside unless told otherwise
     this.#sysctl(`net/ipv4/conf/${name}/route_localnet`, "1");
-    await command("ip", ["-batch", "-"], `addr add ${this.host}/30 dev ${name}\nlink set ${name} up\n`);
-    await command(
-      "nsenter",
-      [`--net=/proc/${pid}/ns/net`, "ip", "-batch", "-"],
-      `link set lo up\naddr add ${this.pod}/30 dev eth0\nlink set eth0 up\nroute add default via ${this.host}\n`,
-    );
+    const outer = `addr add ${this.host}/30 dev ${name}\nlink set ${name} up\n`;
+    await command("ip", ["-batch", "-"], { input: outer, signal });
+    const inner = `link set lo up\naddr add ${this.pod}/30 dev eth0\nlink set eth0 up\nroute add default via ${this.host}\n`;
+    await command("nsenter", [`--net=/proc/${pid}/ns/net`, "ip", "-batch", "-"], { input: inner, signal });
   }
 
   /** Removes what there is of it. @throws if the interface is still there after 5 s. */
@@ -95,7 +93,7 @@ export class PodNetwork {
         if (this.#exists() && performance.now() > end) throw error;
       }
     }
-    await command("nft", ["-f", "-"], `table ip ${this.#table}\ndelete table ip ${this.#table}\n`);
+    await command("nft", ["-f", "-"], { input: `table ip ${this.#table}\ndelete table ip ${this.#table}\n` });
   }
 
   #exists(): boolean {

@@ -1,7 +1,7 @@
 import { type ChildProcess } from "node:child_process";
 import { readFileSync, readlinkSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
-import { childrenOf, identify, type ProcessIdentity } from "../processes/record.ts";
+import { catches, childrenOf, identify, type ProcessIdentity } from "../processes/record.ts";
 import { type ProcessCommand, SupervisedProcess, type SupervisedOptions } from "../processes/supervised.ts";
 import { type PodCgroup } from "./pod-cgroup.ts";
 import { type PodNetwork } from "./pod-network.ts";
@@ -13,6 +13,15 @@ const POLL_MS = 5;
 export function firstProcess(unshare: ProcessIdentity): ProcessIdentity | undefined {
   const [pid] = childrenOf(unshare.pid);
   return pid === undefined ? undefined : identify(pid);
+}
+
+/**
+ * Whether the pod's first process would notice SIGTERM now. The kernel drops a signal to the first process of a pid
+ * namespace that has no handler for it (pid_namespaces(7)): as long as it starts, nothing but SIGKILL ends it, and there
+ * is nothing yet that it could do at its end.
+ */
+export function heedsSigterm(first: ProcessIdentity): boolean {
+  return catches(first, "SIGTERM");
 }
 
 /** The child of the pod's first process whose command line names `script`. */
@@ -31,13 +40,13 @@ function commandLine(pid: number): string {
 }
 
 /** Waits until unshare has made the namespaces and its child runs the waiting shell in them. */
-async function waitForShell(unshare: ProcessIdentity): Promise<number> {
+async function waitForShell(unshare: ProcessIdentity, signal: AbortSignal): Promise<number> {
   const end = performance.now() + START_TIMEOUT_MS;
   for (;;) {
     const first = firstProcess(unshare);
     if (first !== undefined && isShell(first.pid)) return first.pid;
     if (performance.now() > end) throw new Error("unshare did not start the pod's first process within 10 s");
-    await delay(POLL_MS);
+    await delay(POLL_MS, undefined, { signal });
   }
 }
 
@@ -50,7 +59,7 @@ function isShell(pid: number): boolean {
   }
 }
 
-export interface PodOptions extends Omit<SupervisedOptions, "prepare" | "target" | "cleanup"> {
+export interface PodOptions extends Omit<SupervisedOptions, "prepare" | "target" | "heeds" | "cleanup"> {
   cgroup: PodCgroup;
   network: PodNetwork;
   memoryLimitBytes: () => number;
@@ -74,18 +83,19 @@ export function createPod(options: PodOptions): SupervisedProcess {
       };
     },
     // the shell waits for a line, so that the program begins with its network and inside its group
-    prepare: async (child: ChildProcess): Promise<void> => {
+    prepare: async (child: ChildProcess, signal: AbortSignal): Promise<void> => {
       const unshare = child.pid === undefined ? undefined : identify(child.pid);
       if (unshare === undefined) throw new Error(`the pod ended at once; see ${options.logFile}`);
-      const pid = await waitForShell(unshare);
+      const pid = await waitForShell(unshare, signal);
       await network.remove();
       cgroup.create(memoryLimitBytes());
       cgroup.add(pid);
-      await network.create(pid);
+      await network.create(pid, signal);
       child.stdin?.end("go\n");
     },
     // unshare ignores SIGTERM while its child runs
     target: firstProcess,
+    heeds: heedsSigterm,
     cleanup: async (): Promise<void> => {
       await network.remove();
       await cgroup.remove();

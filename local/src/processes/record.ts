@@ -1,4 +1,5 @@
 import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { constants } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
 import { z } from "zod";
 
@@ -42,12 +43,31 @@ export function signalProcess(identity: ProcessIdentity, signal: NodeJS.Signals)
   }
 }
 
-/** True when it is gone within the time. */
-export async function waitForEnd(identity: ProcessIdentity, deadlineMs: number): Promise<boolean> {
+/** Whether it has a handler for the signal: SigCgt of proc_pid_status(5). False when it is gone. */
+export function catches(identity: ProcessIdentity, signal: NodeJS.Signals): boolean {
+  if (!isAlive(identity)) return false;
+  let status: string;
+  try {
+    status = readFileSync(`/proc/${identity.pid}/status`, "utf8");
+  } catch (error) {
+    if (error instanceof Error && "code" in error && (error.code === "ENOENT" || error.code === "ESRCH")) return false;
+    throw error;
+  }
+  const caught = /^SigCgt:\s+([0-9a-f]+)$/m.exec(status)?.[1];
+  if (caught === undefined) throw new Error(`/proc/${identity.pid}/status has no SigCgt`);
+  return ((BigInt(`0x${caught}`) >> BigInt(constants.signals[signal] - 1)) & 1n) === 1n;
+}
+
+/** True when it is gone within the time. @throws when the wait is given up. */
+export async function waitForEnd(
+  identity: ProcessIdentity,
+  deadlineMs: number,
+  signal?: AbortSignal,
+): Promise<boolean> {
   const end = performance.now() + deadlineMs;
   while (isAlive(identity)) {
     if (performance.now() > end) return false;
-    await delay(POLL_MS);
+    await delay(POLL_MS, undefined, { signal });
   }
   return true;
 }

@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { closeSync, existsSync, openSync, renameSync, statSync } from "node:fs";
 import { once } from "node:events";
+import { started } from "./started.ts";
 import { identify, type ProcessIdentity, removeRecord, signalProcess, waitForEnd, writeRecord } from "./record.ts";
 
 const FIRST_BACKOFF_MS = 250;
@@ -27,11 +28,13 @@ export interface SupervisedOptions {
   say: (line: string) => void;
   /**
    * Runs after the program was spawned and before it counts as started; a throw kills it. With it, the program's
-   * stdin is a pipe.
+   * stdin is a pipe. `signal` gives it up.
    */
-  prepare?: (child: ChildProcess) => Promise<void>;
+  prepare?: (child: ChildProcess, signal: AbortSignal) => Promise<void>;
   /** Which process gets the signals; default the spawned one. */
   target?: (spawned: ProcessIdentity) => ProcessIdentity | undefined;
+  /** Whether the target notices a signal other than SIGKILL; if not, `stop` kills at once. Default always. */
+  heeds?: (target: ProcessIdentity) => boolean;
   /** Runs after each start, the later ones too. */
   onStarted?: () => void;
   /** Runs after the process is gone, before it is started again. */
@@ -45,6 +48,7 @@ export class SupervisedProcess {
   #wanted = false;
   #backoffMs = FIRST_BACKOFF_MS;
   #timer: NodeJS.Timeout | undefined;
+  #preparing = new AbortController();
   #starting: Promise<void> = Promise.resolve();
   #ended: Promise<unknown> = Promise.resolve();
 
@@ -75,11 +79,14 @@ export class SupervisedProcess {
   async stop(signal: NodeJS.Signals = "SIGTERM"): Promise<void> {
     this.#wanted = false;
     clearTimeout(this.#timer);
+    this.#preparing.abort(new Error(`${this.name} was stopped while it was started`));
     // a start that fails has said so and has nothing to stop
     await Promise.allSettled([this.#starting]);
     const spawned = this.#current;
     if (spawned !== undefined) {
-      signalProcess(this.identity ?? spawned, signal);
+      const target = this.identity;
+      const heeds = target === undefined || (this.#options.heeds?.(target) ?? true);
+      signalProcess(heeds ? (target ?? spawned) : spawned, heeds ? signal : "SIGKILL");
       if (!(await waitForEnd(spawned, this.#options.graceMs))) {
         this.#options.say(`${this.name} did not end within ${this.#options.graceMs / 1000} s: killing it`);
         signalProcess(spawned, "SIGKILL");
@@ -102,24 +109,28 @@ export class SupervisedProcess {
     rotate(logFile);
     const { program, arguments: args, environment } = command();
     const log = openSync(logFile, "a", 0o600);
-    const child = spawn(program, args, {
-      env: environment,
-      stdio: [prepare === undefined ? "ignore" : "pipe", log, log],
-      // an own session: Ctrl-C in the terminal reaches this process alone, which then stops the parts in order
-      detached: true,
+    const startedMs = performance.now();
+    const preparing = new AbortController();
+    this.#preparing = preparing;
+    const child = await started(program, () =>
+      spawn(program, args, {
+        env: environment,
+        stdio: [prepare === undefined ? "ignore" : "pipe", log, log],
+        // an own session: Ctrl-C in the terminal reaches this process alone, which then stops the parts in order
+        detached: true,
+      }),
+    ).finally(() => {
+      closeSync(log);
     });
-    closeSync(log);
-    const started = performance.now();
-    await once(child, "spawn");
     const identity = child.pid === undefined ? undefined : identify(child.pid);
     if (identity === undefined) throw new Error(`${this.name} ended at once; see ${logFile}`);
     this.#current = identity;
     this.#ended = once(child, "exit").then(([code, signal]: unknown[]) =>
-      this.#onEnd(String(code ?? signal), performance.now() - started),
+      this.#onEnd(String(code ?? signal), performance.now() - startedMs),
     );
     writeRecord(recordFile, identity);
     try {
-      await prepare?.(child);
+      await prepare?.(child, preparing.signal);
     } catch (error) {
       signalProcess(identity, "SIGKILL");
       throw error;

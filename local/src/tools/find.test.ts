@@ -1,8 +1,9 @@
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { toolSettings, type ToolSettings } from "../config.ts";
+import { StateFolder } from "../state-folder.ts";
 import { cachedPath, findTool } from "./find.ts";
 import { type Tool, toolTable } from "./table.ts";
 
@@ -36,7 +37,20 @@ describe("where a tool is found", () => {
     program(join(folder, "bin/etcd"), "etcd Version: 3.4.0");
     expect(findTool(etcd, settings())).toBeUndefined();
     const path = program(join(folder, "bin/etcd"), "etcd Version: 3.7.1");
-    expect(findTool(etcd, settings())).toEqual({ path, source: "PATH" });
+    expect(findTool(etcd, settings())).toEqual({ path, source: "PATH", version: "3.7.1" });
+  });
+
+  it("regression: a second start from a shell with a state folder's bin on PATH took the link of the first", () => {
+    const state = StateFolder.open(join(folder, "state"));
+    try {
+      const path = program(join(folder, "bin/etcd"), "etcd Version: 3.7.1");
+      symlinkSync(path, state.file("bin/etcd"));
+      const searched = settings({ PATH: `${state.file("bin")}:${join(folder, "bin")}` });
+      expect(findTool(etcd, searched)).toEqual({ path, source: "PATH", version: "3.7.1" });
+      expect(findTool(etcd, settings({ PATH: state.file("bin") }))).toBeUndefined();
+    } finally {
+      state.close();
+    }
   });
 
   it("prefers what was named, then what was built", () => {

@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import { accessSync, constants, readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { type ToolSettings } from "../config.ts";
+import { isStateBin } from "../state-folder.ts";
 import { type Tool, toolTable, type ToolName } from "./table.ts";
 
 /** Absolute path of every tool. */
@@ -12,6 +13,8 @@ export interface FoundTool {
   path: string;
   /** Where it was found, for people: a variable's name, "PATH" or "cache". */
   source: string;
+  /** Known of programs of PATH only. */
+  version?: string;
 }
 
 const VERSION_TIMEOUT_MS = 10_000;
@@ -47,8 +50,9 @@ export function cachedPath(tool: Tool, settings: ToolSettings): string {
   return join(settings.cacheDir, `${tool.binary}-${tool.version}-${inputsHash(tool)}`, tool.binary);
 }
 
-function onPath(tool: Tool, settings: ToolSettings): string | undefined {
-  for (const folder of settings.searchPath) {
+function onPath(tool: Tool, settings: ToolSettings): FoundTool | undefined {
+  // what a state folder links to was found by this very search, maybe by another version of it
+  for (const folder of settings.searchPath.filter((entry) => !isStateBin(entry))) {
     const path = join(folder, tool.binary);
     if (!isExecutable(path)) continue;
     const { stdout, status } = spawnSync(path, tool.versionArguments, {
@@ -56,7 +60,8 @@ function onPath(tool: Tool, settings: ToolSettings): string | undefined {
       timeout: VERSION_TIMEOUT_MS,
       env: settings.environment,
     });
-    if (status === 0 && tool.fits(stdout)) return path;
+    const version = status === 0 ? tool.fittingVersion(stdout) : undefined;
+    if (version !== undefined) return { path, source: "PATH", version };
   }
   return undefined;
 }
@@ -76,8 +81,7 @@ export function findTool(tool: Tool, settings: ToolSettings): FoundTool | undefi
   }
   const cached = cachedPath(tool, settings);
   if (isExecutable(cached)) return { path: cached, source: "cache" };
-  const path = onPath(tool, settings);
-  return path === undefined ? undefined : { path, source: "PATH" };
+  return onPath(tool, settings);
 }
 
 /** @throws if one is missing: `node local/setup.mjs` gets it. */

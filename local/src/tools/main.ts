@@ -16,7 +16,9 @@ async function main(): Promise<void> {
   for (const tool of toolTable) {
     const found = findTool(tool, settings);
     if (found === undefined) throw new Error(`${tool.binary} was built but is not in ${settings.cacheDir}`);
-    if (found.source !== "cache") say(`  using ${found.path} (from ${found.source})`);
+    if (found.source === "cache") continue;
+    const version = found.version === undefined ? "" : ` ${found.version}`;
+    say(`  using ${tool.binary}${version}: ${found.path} (from ${found.source}; ${tool.version} would be built)`);
   }
 }
 

@@ -1,14 +1,16 @@
 import { describe, expect, it } from "vitest";
 import { type ToolName, toolTable } from "./table.ts";
 
-function fits(name: ToolName, output: string): boolean | undefined {
-  return toolTable.find((tool) => tool.name === name)?.fits(output);
+function fits(name: ToolName, output: string): boolean {
+  return toolTable.find((tool) => tool.name === name)?.fittingVersion(output) !== undefined;
 }
 
 describe("which programs of PATH fit", () => {
-  it("takes kubectl within a few minors, whatever its build calls itself", () => {
+  it("takes kubectl within two minors of the API server, whatever its build calls itself", () => {
     expect(fits("kubectl", "Client Version: v1.32.4-dispatcher\nKustomize Version: v5.5.0\n")).toBe(true);
-    expect(fits("kubectl", "Client Version: v1.29.0\n")).toBe(false);
+    expect(fits("kubectl", "Client Version: v1.36.2\n")).toBe(true);
+    expect(fits("kubectl", "Client Version: v1.31.9\n")).toBe(false);
+    expect(fits("kubectl", "Client Version: v1.37.0\n")).toBe(false);
   });
 
   it("takes only the same minor of kube-apiserver and etcd", () => {

@@ -15,8 +15,8 @@ export interface Tool {
   package: string;
   ldflags: string;
   versionArguments: readonly string[];
-  /** Whether a program of PATH that prints this when asked for its version may be used. */
-  fits(output: string): boolean;
+  /** The version of a program of PATH that prints this when asked for it; undefined if it may not be used. */
+  fittingVersion(output: string): string | undefined;
   /** For the progress line: roughly how long a first build takes on two cores. */
   buildTakes: string;
 }
@@ -25,11 +25,11 @@ const KUBERNETES = "1.34.4";
 /** Snapshots are only restored by the build that wrote them: the stamp tells builds apart. */
 const RUNSC = "20260905-substrate.1";
 
-/** True when the first x.y.z in the output is in the range. */
-function within(range: string): (output: string) => boolean {
+/** The first x.y.z in the output if it is in the range. */
+function within(range: string): (output: string) => string | undefined {
   return (output) => {
     const version = /\d+\.\d+\.\d+/.exec(output)?.[0];
-    return version !== undefined && satisfies(version, range);
+    return version !== undefined && satisfies(version, range) ? version : undefined;
   };
 }
 
@@ -38,7 +38,7 @@ const kubernetes = {
   module: "kubernetes",
   ldflags: `-s -w -X k8s.io/component-base/version.gitVersion=v${KUBERNETES}`,
   versionArguments: ["--version"],
-  fits: within("~1.34.0"),
+  fittingVersion: within("~1.34.0"),
   buildTakes: "4 to 7 min",
 } as const;
 
@@ -52,7 +52,7 @@ export const toolTable: readonly Tool[] = [
     package: "go.etcd.io/etcd/server/v3",
     ldflags: "-s -w",
     versionArguments: ["--version"],
-    fits: within("~3.7.0"),
+    fittingVersion: within("~3.7.0"),
     buildTakes: "1 min",
   },
   {
@@ -76,8 +76,9 @@ export const toolTable: readonly Tool[] = [
     variable: "SUBSTRATE_KUBECTL",
     package: "k8s.io/kubernetes/cmd/kubectl",
     versionArguments: ["version", "--client"],
-    // Everything that is used of it (server-side apply, wait, create --raw, plugins) is there since 1.31.
-    fits: within(">=1.31.0 <1.37.0"),
+    // Two minor versions on either side of the API server. Kubernetes itself promises one (version skew policy);
+    // what is used of it (server-side apply, wait, create --raw, plugins) has not changed within two.
+    fittingVersion: within(">=1.32.0 <1.37.0"),
   },
   {
     name: "runsc",
@@ -88,7 +89,7 @@ export const toolTable: readonly Tool[] = [
     package: "gvisor.dev/gvisor/runsc",
     ldflags: `-s -w -X gvisor.dev/gvisor/runsc/version.version=${RUNSC}`,
     versionArguments: ["--version"],
-    fits: (output) => output.includes(RUNSC),
+    fittingVersion: (output) => (output.includes(RUNSC) ? RUNSC : undefined),
     buildTakes: "1 to 3 min",
   },
   {
@@ -100,7 +101,7 @@ export const toolTable: readonly Tool[] = [
     package: "github.com/google/go-containerregistry/cmd/crane",
     ldflags: "-s -w",
     versionArguments: ["version"],
-    fits: within(">=0.20.0 <1.0.0"),
+    fittingVersion: within(">=0.20.0 <1.0.0"),
     buildTakes: "20 s",
   },
   {
@@ -112,7 +113,7 @@ export const toolTable: readonly Tool[] = [
     package: "github.com/opencontainers/umoci/cmd/umoci",
     ldflags: "-s -w",
     versionArguments: ["--version"],
-    fits: within(">=0.5.0 <0.7.0"),
+    fittingVersion: within(">=0.5.0 <0.7.0"),
     buildTakes: "20 s",
   },
 ];
