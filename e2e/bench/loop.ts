@@ -139,15 +139,18 @@ async function inTurn(
     const imageDir = join(rig.dir, "image");
     await rm(imageDir, { recursive: true, force: true });
     await mkdir(imageDir);
+    settleDisk();
     times.rawSuspend.push((await rawSuspend(raw, imageDir)).totalMs);
     times.rawResume.push((await rawResume(raw, imageDir)).totalMs);
     await rawLoaded(raw);
 
+    settleDisk();
     times.suspendAsync.push(await product.suspend(near, "Async"));
     times.resumeNode.push(await product.resume(near));
     // every page is read, so that the load has ended before the next measurement
     await product.touch(near);
 
+    settleDisk();
     times.suspendSync.push(await product.suspend(far, "Sync"));
     await product.detached(far);
     times.resumeStore.push(await product.resume(far));
@@ -172,6 +175,11 @@ function summary(rows: readonly LoopRow[]): Omit<LoopResult, "rounds" | "rows" |
     resumeSlopeMsPerMiB: slope(random.map(({ mib, resumeNode }) => ({ x: mib, y: resumeNode }))),
     suspendOverRaw: Math.max(...large.map((row) => row.suspendAsync / row.rawSuspend)),
   };
+}
+
+/** Nobody pays for what another one's suspend left to be written: each begins with a clean page cache. */
+function settleDisk(): void {
+  execFileSync("sync");
 }
 
 const ROUTER_REQUESTS = 1500;

@@ -297,7 +297,12 @@ describe("failures", () => {
     await actor.resume();
     node.oom.killed = true;
     node.runtime.sandboxes.clear();
-    await vi.waitFor(() => { expect(actor.state).toBe("CRASHED"); }, { timeout: 5000 });
+    await vi.waitFor(
+      () => {
+        expect(actor.state).toBe("CRASHED");
+      },
+      { timeout: 5000 },
+    );
     expect(actor.record.crash?.message).toMatch(/more memory than its limit of 64\.0 MiB .*goes on from generation 1$/);
   });
 

@@ -244,9 +244,10 @@ export class Actor {
   /** Looks whether the sandbox still lives; called often. */
   async checkAlive(): Promise<void> {
     const running = this.#running;
-    if (running === undefined || this.#operation !== undefined) return;
+    if (running === undefined || running.stopped !== undefined || this.#operation !== undefined) return;
     if (await this.#node.runtime.alive(this.id)) return;
-    if (this.#running === running && !this.#isOperating()) await this.#died(running, "its program ended");
+    if (this.#running === running && !this.#isOperating())
+      await this.#died(running, "its program ended");
   }
 
   /** design.md §7: the session ended. Cut and pause; a new grant lets it go on. */
@@ -384,7 +385,12 @@ export class Actor {
   }
 
   async #stopSandbox(running: Running): Promise<void> {
-    await this.#launcher.stop(this.id, running.slot);
+    // A liveness check may find it dead while it is being stopped: its slot must be given back once.
+    running.stopped ??= this.#launcher.stop(this.id, running.slot).catch((error: unknown) => {
+      running.stopped = undefined;
+      throw error;
+    });
+    await running.stopped;
     if (this.#running !== running) return;
     this.#running = undefined;
     this.record.sandbox = undefined;
@@ -406,7 +412,7 @@ export class Actor {
   }
 
   async #died(running: Running, message: string): Promise<void> {
-    if (this.#running !== running) return;
+    if (this.#running !== running || running.stopped !== undefined) return;
     this.#crashed((await this.#node.cgroups.oomKilled(this.id)) ? this.#outOfMemory() : message);
     await this.#stopSandbox(running);
     await this.#save({ durable: false });

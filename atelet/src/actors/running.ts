@@ -13,4 +13,6 @@ export interface Running {
   cut: boolean;
   /** How the background load of its memory ended; a suspend waits for it. */
   loaded: Promise<void>;
+  /** Set once it is being stopped, by whomever. */
+  stopped?: Promise<void> | undefined;
 }
