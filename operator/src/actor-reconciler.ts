@@ -27,11 +27,12 @@ import { type Freshest } from "./freshest.ts";
 import { actorUidLabel, snapshotName } from "./generations.ts";
 import { type Hold, troubleOf } from "./hold.ts";
 import { type OperatorMetrics } from "./metrics.ts";
+import { hiddenForMs } from "./operation-record.ts";
 import { type Operations } from "./operations.ts";
 import { programOf } from "./programs.ts";
 import { type ReconcileResult } from "./queue.ts";
 import { type Revisions } from "./revisions.ts";
-import { SettledStates, transitionalAfterMs } from "./settled-states.ts";
+import { SettledStates } from "./settled-states.ts";
 import { statusEvents } from "./status-events.ts";
 import { type Waker } from "./wake.ts";
 
@@ -236,11 +237,7 @@ export class ActorReconciler {
       for (const facts of statusEvents(actor.status, status)) events.record(actor, facts);
     }
     if (status.lastOperation?.endTime !== undefined) operations.shown(uid, status.lastOperation.id);
-    // a running one is shown only when it lasts
-    for (const { endUnixMs, startUnixMs } of operations.of(uid)) {
-      const leftMs = startUnixMs + transitionalAfterMs - Date.now();
-      if (endUnixMs === undefined && leftMs > 0) soonest(findings, leftMs);
-    }
+    soonest(findings, hiddenForMs(seen.operations, seen.now));
     // one finished operation is shown at a time
     if (operations.of(uid).some(({ endUnixMs }) => endUnixMs !== undefined)) soonest(findings, 0);
   }

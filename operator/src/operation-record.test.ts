@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { type LastOperation } from "@substrate/crds/index.ts";
 import { type Operation } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
-import { type NodeWord, type OperationRecord, publishedOperation } from "./operation-record.ts";
+import { hiddenForMs, type NodeWord, type OperationRecord, publishedOperation } from "./operation-record.ts";
 
 const now = new Date(100_000);
 
@@ -111,5 +111,16 @@ describe("publishedOperation", () => {
     expect(publishedOperation([], says(reported("s", 1_001)), before, now)).toMatchObject({ result: "Running" });
     expect(publishedOperation([], { known: false, operation: undefined }, before, now)).toEqual(before);
     expect(publishedOperation([own("s", 1_000)], says(), before, now)).toMatchObject({ result: "Running" });
+  });
+});
+
+describe("hiddenForMs", () => {
+  it("regression: looked at in the last millisecond, an operation that runs was hidden for ever", () => {
+    for (const atMs of [1_000, 1_998, 1_999, 2_000, 2_001]) {
+      const at = new Date(atMs);
+      const isShown = publishedOperation([own("a", 1_000)], says(), undefined, at) !== undefined;
+      expect([atMs, hiddenForMs([own("a", 1_000)], at)]).toEqual([atMs, isShown ? undefined : 2_000 - atMs]);
+    }
+    expect(hiddenForMs([own("a", 1_000, 1_100)], new Date(1_200))).toBeUndefined();
   });
 });

@@ -52,6 +52,18 @@ function resultOf(result: OperationResult): LastOperation["result"] {
   }
 }
 
+function isLasting({ endUnixMs, startUnixMs }: OperationRecord, now: Date): boolean {
+  return endUnixMs !== undefined || now.getTime() - startUnixMs >= transitionalAfterMs;
+}
+
+/** When the first of those that run, and that `publishedOperation` hides at that same time, is to be shown. */
+export function hiddenForMs(own: readonly OperationRecord[], now: Date): number | undefined {
+  const left = own
+    .filter((record) => !isLasting(record, now))
+    .map(({ startUnixMs }) => startUnixMs + transitionalAfterMs - now.getTime());
+  return left.length === 0 ? undefined : Math.min(...left);
+}
+
 /** What the node that holds the actor says of its newest operation. */
 export interface NodeWord {
   /** False while the node's reports aren't known: it may know of anything. */
@@ -79,11 +91,9 @@ export function publishedOperation(
   // the node's success is ours, before its answer has come; after its failure we may try again
   const heard = mine === undefined || reported?.result === OperationResult.OPERATION_RESULT_SUCCEEDED;
   if (mine !== undefined && heard && reported !== undefined) return toStatus(reported);
-  const lasting = ({ endUnixMs, startUnixMs }: OperationRecord): boolean =>
-    endUnixMs !== undefined || now.getTime() - startUnixMs >= transitionalAfterMs;
-  const running = own.findLast((record) => record.endUnixMs === undefined && lasting(record));
+  const running = own.findLast((record) => record.endUnixMs === undefined && isLasting(record, now));
   if (running !== undefined) return toStatus(running);
-  const seen = heard && reported !== undefined && lasting(reported) ? [toStatus(reported)] : [];
+  const seen = heard && reported !== undefined && isLasting(reported, now) ? [toStatus(reported)] : [];
   const before = published === undefined ? [] : [orphaned(published, own, node, now)];
   return [...before, ...seen].reduce<LastOperation | undefined>((best, next) => {
     if (best === undefined) return next;
