@@ -246,8 +246,7 @@ export class Actor {
     const running = this.#running;
     if (running === undefined || running.stopped !== undefined || this.#operation !== undefined) return;
     if (await this.#node.runtime.alive(this.id)) return;
-    if (this.#running === running && !this.#isOperating())
-      await this.#died(running, "its program ended");
+    if (this.#running === running && !this.#isOperating()) await this.#died(running, "its program ended");
   }
 
   /** design.md §7: the session ended. Cut and pause; a new grant lets it go on. */
@@ -494,8 +493,8 @@ export class Actor {
 
   #recordInstant(id: string, type: "RESUME" | "SUSPEND", mode: "ASYNC" | "SYNC" = "ASYNC"): void {
     const now = Date.now();
-    const result = mode === "SYNC" ? "RUNNING" : "SUCCEEDED";
-    this.record.lastOperation = { id, type, result, reason: "", message: "", startMs: now, endMs: now };
+    const [result, endMs] = mode === "SYNC" ? (["RUNNING", 0] as const) : (["SUCCEEDED", now] as const);
+    this.record.lastOperation = { id, type, result, reason: "", message: "", startMs: now, endMs };
     this.#changed(this);
   }
 
