@@ -1,13 +1,15 @@
-import { createHash } from "node:crypto";
-import { mkdir, readFile, rename, writeFile } from "node:fs/promises";
+import { createHash, randomUUID } from "node:crypto";
+import { createReadStream } from "node:fs";
+import { mkdir, open, rename, rm, stat, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { buffer } from "node:stream/consumers";
-import { pack } from "tar-stream";
+import { pipeline } from "node:stream/promises";
+import { type Header, type Pack, pack } from "tar-stream";
 
 /** One entry of an image's only layer. Paths are absolute inside the image; parent folders are made with mode 0755. */
 export type ImageFile =
   | { path: string; mode: number; source: string }
   | { path: string; mode: number; content: string | Buffer }
+  | { path: string; mode: number; folder: true }
   | { path: string; linkTo: string };
 
 export interface ImageConfig {
@@ -29,12 +31,18 @@ export interface OciLayout {
   digest: string;
 }
 
+export interface BuiltLayout extends OciLayout {
+  /** Of the only layer. */
+  layerBytes: number;
+}
+
 interface Descriptor {
   mediaType: string;
   digest: string;
   size: number;
 }
 
+export const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const epoch = new Date(0);
 
 function parents(path: string): string[] {
@@ -43,38 +51,75 @@ function parents(path: string): string[] {
   return all;
 }
 
-/** A tar with the same bytes for the same files: sorted, owned by root, times at 0. */
-async function layer(files: readonly ImageFile[]): Promise<Buffer> {
-  const tar = pack();
-  const bytes = buffer(tar);
+/** Resolves when the entry is written; a file that changes its size meanwhile is an error. */
+async function addFromDisk(
+  tar: Pack,
+  header: Pick<Header, "name" | "mode" | "mtime" | "uid" | "gid">,
+  source: string,
+): Promise<void> {
+  const { size } = await stat(source);
+  await pipeline(createReadStream(source), tar.entry({ ...header, type: "file", size }));
+}
+
+/** Entries in an order and with owners and times that depend on nothing else: the same files give the same bytes. */
+async function fill(tar: Pack, files: readonly ImageFile[]): Promise<void> {
   const common = { mtime: epoch, uid: 0, gid: 0 };
   const sorted = files.toSorted((a, b) => (a.path < b.path ? -1 : 1));
-  const dirs = new Set(sorted.flatMap((file) => parents(file.path)));
-  for (const dir of [...dirs].sort())
-    tar.entry({ ...common, name: `${dir.slice(1)}/`, type: "directory", mode: 0o755 });
+  const folders = new Map(sorted.flatMap((file) => parents(file.path)).map((path) => [path, 0o755]));
+  for (const file of sorted) if ("folder" in file) folders.set(file.path, file.mode);
+  for (const [path, mode] of [...folders].sort(([a], [b]) => (a < b ? -1 : 1)))
+    tar.entry({ ...common, name: `${path.slice(1)}/`, type: "directory", mode });
   for (const file of sorted) {
     const name = file.path.slice(1);
     if ("linkTo" in file) tar.entry({ ...common, name, type: "symlink", mode: 0o777, linkname: file.linkTo });
-    else {
-      const content = "source" in file ? await readFile(file.source) : Buffer.from(file.content);
-      tar.entry({ ...common, name, type: "file", mode: file.mode }, content);
-    }
+    else if ("source" in file) await addFromDisk(tar, { ...common, name, mode: file.mode }, file.source);
+    else if ("content" in file)
+      tar.entry({ ...common, name, type: "file", mode: file.mode }, Buffer.from(file.content));
   }
   tar.finalize();
-  return bytes;
+}
+
+/** Writes the layer's tar, however large, under its digest. */
+async function layerBlob(outDir: string, files: readonly ImageFile[]): Promise<Descriptor> {
+  const tar = pack();
+  const filling = fill(tar, files).catch((error: unknown) => {
+    tar.destroy(error instanceof Error ? error : new Error(String(error)));
+    throw error;
+  });
+  const hash = createHash("sha256");
+  let size = 0;
+  const temporary = join(outDir, "blobs", "sha256", `${randomUUID()}.tmp`);
+  const write = async (): Promise<void> => {
+    await using file = await open(temporary, "w");
+    for await (const chunk of tar as AsyncIterable<Buffer>) {
+      hash.update(chunk);
+      size += chunk.length;
+      await file.writeFile(chunk);
+    }
+  };
+  try {
+    await Promise.all([filling, write()]);
+  } catch (error) {
+    await rm(temporary, { force: true });
+    throw error;
+  }
+  const hex = hash.digest("hex");
+  await rename(temporary, join(outDir, "blobs", "sha256", hex));
+  return { mediaType: "application/vnd.oci.image.layer.v1.tar", digest: `sha256:${hex}`, size };
 }
 
 /** Readers of the layout never see half a file. */
-async function replace(path: string, bytes: Buffer | string): Promise<void> {
+async function replace(path: string, bytes: string): Promise<void> {
   const temporary = `${path}.${process.pid}.tmp`;
   await writeFile(temporary, bytes);
   await rename(temporary, path);
 }
 
-async function blob(outDir: string, mediaType: string, bytes: Buffer): Promise<Descriptor> {
-  const hex = createHash("sha256").update(bytes).digest("hex");
-  await replace(join(outDir, "blobs", "sha256", hex), bytes);
-  return { mediaType, digest: `sha256:${hex}`, size: bytes.length };
+async function jsonBlob(outDir: string, mediaType: string, value: unknown): Promise<Descriptor> {
+  const text = JSON.stringify(value);
+  const hex = createHash("sha256").update(text).digest("hex");
+  await replace(join(outDir, "blobs", "sha256", hex), text);
+  return { mediaType, digest: `sha256:${hex}`, size: Buffer.byteLength(text) };
 }
 
 /**
@@ -89,36 +134,33 @@ export async function buildOciLayout(image: {
   files: readonly ImageFile[];
   config: ImageConfig;
   outDir: string;
-}): Promise<OciLayout> {
+}): Promise<BuiltLayout> {
   const { outDir, config } = image;
   await mkdir(join(outDir, "blobs", "sha256"), { recursive: true });
-  const layerBlob = await blob(outDir, "application/vnd.oci.image.layer.v1.tar", await layer(image.files));
+  const layer = await layerBlob(outDir, image.files);
   const configJson = {
     created: epoch.toISOString(),
     architecture: config.architecture ?? "amd64",
     os: "linux",
     config: {
-      Env: config.env ?? ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+      Env: config.env ?? [`PATH=${DEFAULT_PATH}`],
       ...(config.entrypoint ? { Entrypoint: config.entrypoint } : {}),
       ...(config.cmd ? { Cmd: config.cmd } : {}),
       ...(config.user ? { User: config.user } : {}),
       WorkingDir: config.workingDir ?? "/",
       ...(config.exposedPorts ? { ExposedPorts: Object.fromEntries(config.exposedPorts.map((p) => [p, {}])) } : {}),
     },
-    rootfs: { type: "layers", diff_ids: [layerBlob.digest] },
+    rootfs: { type: "layers", diff_ids: [layer.digest] },
     history: [{ created: epoch.toISOString(), created_by: `buildOciLayout ${image.name}` }],
   };
-  const configBlob = await blob(
-    outDir,
-    "application/vnd.oci.image.config.v1+json",
-    Buffer.from(JSON.stringify(configJson)),
-  );
+  const configBlob = await jsonBlob(outDir, "application/vnd.oci.image.config.v1+json", configJson);
   const mediaType = "application/vnd.oci.image.manifest.v1+json";
-  const manifest = { schemaVersion: 2, mediaType, config: configBlob, layers: [layerBlob] };
-  const manifestBlob = await blob(outDir, mediaType, Buffer.from(JSON.stringify(manifest)));
+  const manifest = { schemaVersion: 2, mediaType, config: configBlob, layers: [layer] };
+  const manifestBlob = await jsonBlob(outDir, mediaType, manifest);
   await replace(join(outDir, "oci-layout"), JSON.stringify({ imageLayoutVersion: "1.0.0" }));
   const annotations = { "org.opencontainers.image.ref.name": image.name };
   const index = { schemaVersion: 2, manifests: [{ ...manifestBlob, annotations }] };
   await replace(join(outDir, "index.json"), JSON.stringify(index));
-  return { reference: `oci:${outDir}@${manifestBlob.digest}`, digest: manifestBlob.digest };
+  const { digest } = manifestBlob;
+  return { reference: `oci:${outDir}@${digest}`, digest, layerBytes: layer.size };
 }
