@@ -1,7 +1,7 @@
 import { type ChildProcess } from "node:child_process";
 import { readFileSync, readlinkSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
-import { catches, childrenOf, identify, type ProcessIdentity } from "../processes/record.ts";
+import { childrenOf, identify, type ProcessIdentity } from "../processes/record.ts";
 import { type ProcessCommand, SupervisedProcess, type SupervisedOptions } from "../processes/supervised.ts";
 import { type PodCgroup } from "./pod-cgroup.ts";
 import { type PodNetwork } from "./pod-network.ts";
@@ -16,12 +16,13 @@ export function firstProcess(unshare: ProcessIdentity): ProcessIdentity | undefi
 }
 
 /**
- * Whether the pod's first process would notice SIGTERM now. The kernel drops a signal to the first process of a pid
- * namespace that has no handler for it (pid_namespaces(7)): as long as it starts, nothing but SIGKILL ends it, and there
- * is nothing yet that it could do at its end.
+ * Whether the pod's first process would notice SIGTERM now: the supervisor does from the moment at which it starts the
+ * atelet. Before, nothing but SIGKILL ends it: the kernel drops a signal that the first process of a pid namespace does
+ * not handle (pid_namespaces(7)), Node's own handler, which raises it again, included; and there is nothing yet that it
+ * could do at its end.
  */
 export function heedsSigterm(first: ProcessIdentity): boolean {
-  return catches(first, "SIGTERM");
+  return childrenOf(first.pid).length > 0;
 }
 
 /** The child of the pod's first process whose command line names `script`. */

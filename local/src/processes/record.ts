@@ -1,5 +1,4 @@
 import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { constants } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
 import { z } from "zod";
 
@@ -41,21 +40,6 @@ export function signalProcess(identity: ProcessIdentity, signal: NodeJS.Signals)
   } catch (error) {
     if (!(error instanceof Error && "code" in error && error.code === "ESRCH")) throw error;
   }
-}
-
-/** Whether it has a handler for the signal: SigCgt of proc_pid_status(5). False when it is gone. */
-export function catches(identity: ProcessIdentity, signal: NodeJS.Signals): boolean {
-  if (!isAlive(identity)) return false;
-  let status: string;
-  try {
-    status = readFileSync(`/proc/${identity.pid}/status`, "utf8");
-  } catch (error) {
-    if (error instanceof Error && "code" in error && (error.code === "ENOENT" || error.code === "ESRCH")) return false;
-    throw error;
-  }
-  const caught = /^SigCgt:\s+([0-9a-f]+)$/m.exec(status)?.[1];
-  if (caught === undefined) throw new Error(`/proc/${identity.pid}/status has no SigCgt`);
-  return ((BigInt(`0x${caught}`) >> BigInt(constants.signals[signal] - 1)) & 1n) === 1n;
 }
 
 /** True when it is gone within the time. @throws when the wait is given up. */

@@ -1,7 +1,9 @@
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { command } from "../command.ts";
 import { SupervisedProcess } from "./supervised.ts";
 
 describe("a supervised process", () => {
@@ -76,6 +78,34 @@ describe("a supervised process", () => {
     expect(process.identity).toBeUndefined();
   });
 
+  it("regression: a link to itself failed with `spawn ELOOP`, naming nothing", async () => {
+    const link = join(folder, "kubectl");
+    symlinkSync(link, link);
+    await expect(command(link, [])).rejects.toThrow(`cannot start ${link}: spawn ELOOP`);
+  });
+
+  it("regression: stop waited for a start that hung, and then for one that could not hear it", async () => {
+    const process = new SupervisedProcess({
+      name: "part",
+      command: () => ({ program: "/bin/sh", arguments: ["-c", "trap '' TERM; read -r go"], environment: {} }),
+      logFile: join(folder, "log"),
+      recordFile: join(folder, "part.json"),
+      graceMs: 60_000,
+      say: (line) => lines.push(line),
+      prepare: (_child, signal) => delay(60_000, undefined, { signal }),
+      heeds: () => false,
+    });
+    const start = process.start();
+    const failed = expect(start).rejects.toThrow("aborted");
+    await vi.waitFor(() => {
+      expect(process.identity).toBeDefined();
+    });
+    await process.stop();
+    await failed;
+    expect(process.identity).toBeUndefined();
+    expect(lines).toEqual([]);
+  });
+
   it("fails to start when there is no such program", async () => {
     const process = new SupervisedProcess({
       name: "none",
@@ -85,7 +115,7 @@ describe("a supervised process", () => {
       graceMs: 100,
       say: () => undefined,
     });
-    await expect(process.start()).rejects.toThrow("ENOENT");
+    await expect(process.start()).rejects.toThrow(`cannot start ${join(folder, "none")}: `);
     await process.stop();
   });
 });
