@@ -31,7 +31,8 @@ class GivenUp extends Error {
 function welcome(cluster: LocalCluster, seconds: string): string {
   const bin = join(cluster.stateDir, "bin");
   return `
-Substrate runs (started in ${seconds} s; its state and logs are in ${cluster.stateDir}).
+Substrate runs (started in ${seconds} s). All that it keeps is in ${cluster.stateDir}:
+the snapshot store in store/, logs in log/.
 
 In another shell:
 
