@@ -20,6 +20,12 @@ async function below(folder: string, target: string): Promise<ImageFile[]> {
   return lists.flat();
 }
 
+export interface ImageSource {
+  /** Absolute. */
+  source: string;
+  files: ImageFile[];
+}
+
 /**
  * The files that `SOURCE[:DEST]` puts into an image: a file at DEST (below it if it ends with a slash), or a folder's
  * contents below DEST; DEST is / if it is missing. Links and permissions stay as they are.
@@ -27,7 +33,7 @@ async function below(folder: string, target: string): Promise<ImageFile[]> {
  * @param cwd what a relative SOURCE starts from.
  * @throws if SOURCE does not exist or has something that an image cannot hold.
  */
-export async function imageFiles(argument: string, cwd: string): Promise<ImageFile[]> {
+export async function imageFiles(argument: string, cwd: string): Promise<ImageSource> {
   const [, from = argument, to = "/"] = /^(.*):(\/.*)$/.exec(argument) ?? [];
   const source = resolve(cwd, from);
   const found = await stat(source).catch((error: unknown) => {
@@ -36,8 +42,8 @@ export async function imageFiles(argument: string, cwd: string): Promise<ImageFi
       { cause: error },
     );
   });
-  if (found.isDirectory()) return below(source, posix.resolve("/", to));
+  if (found.isDirectory()) return { source, files: await below(source, posix.resolve("/", to)) };
   if (!found.isFile()) throw new Error(`${source} is neither a file nor a folder`);
   const path = posix.resolve("/", to.endsWith("/") ? posix.join(to, basename(source)) : to);
-  return [{ path, mode: found.mode & permissions, source }];
+  return { source, files: [{ path, mode: found.mode & permissions, source }] };
 }

@@ -3,7 +3,7 @@ import { basename, join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { callersFolder } from "./config.ts";
 import { checkImageCommand } from "./image-command.ts";
-import { imageFiles } from "./image-files.ts";
+import { imageFiles, type ImageSource } from "./image-files.ts";
 import { buildOciLayout, DEFAULT_PATH, type ImageFile } from "./oci.ts";
 
 const help = `npm run image -- --out DIR [OPTION]… SOURCE[:DEST]… -- COMMAND [ARG]…
@@ -42,11 +42,11 @@ function ports(values: readonly string[]): string[] {
 }
 
 /** A folder that holds something else is left alone. */
-function outFolder(out: string, sources: readonly string[]): string {
+function outFolder(out: string, sources: readonly ImageSource[]): string {
   if (existsSync(out) && readdirSync(out).length > 0 && !existsSync(join(out, "oci-layout"))) {
     throw new UsageError(`--out ${out} holds something else: name a new or empty folder`);
   }
-  const around = sources.find((source) => `${out}/`.startsWith(`${source}/`));
+  const around = sources.find(({ source }) => `${out}/`.startsWith(`${source}/`))?.source;
   if (around !== undefined)
     throw new UsageError(`--out ${out} lies in ${around}, which goes into the image: name a folder outside of it`);
   return out;
@@ -77,10 +77,11 @@ async function main(argv: readonly string[]): Promise<void> {
   if (!values.workdir.startsWith("/")) throw new UsageError(`--workdir ${values.workdir} must be absolute`);
 
   const cwd = callersFolder();
-  const lists = await Promise.all(positionals.map((argument) => imageFiles(argument, cwd)));
+  const sources = await Promise.all(positionals.map((argument) => imageFiles(argument, cwd)));
   // a later SOURCE replaces what an earlier one put at the same place
-  const files = [...new Map<string, ImageFile>(lists.flat().map((file) => [file.path, file])).values()];
-  const sources = positionals.map((argument) => resolve(cwd, argument.replace(/:\/.*$/, "")));
+  const files = [
+    ...new Map<string, ImageFile>(sources.flatMap((source) => source.files).map((file) => [file.path, file])).values(),
+  ];
   const outDir = outFolder(resolve(cwd, values.out), sources);
   const env = environment(values.env);
   const searchPath = env.findLast((entry) => entry.startsWith("PATH="))?.slice("PATH=".length) ?? DEFAULT_PATH;
