@@ -58,6 +58,21 @@ describe("grants (design.md §7)", () => {
     await granted(8);
   });
 
+  it("a resume that is under way when the session ends is cut too", async () => {
+    const actor = await granted(1);
+    await actor.resume();
+    await suspend(actor);
+    const gate = Promise.withResolvers<undefined>();
+    node.runtime.hold.restore = gate.promise.then(() => undefined);
+    const resumed = actor.resume();
+    node.session = "s2";
+    const ended = node.actors.endSession();
+    gate.resolve(undefined);
+    await Promise.all([resumed, ended]);
+    expect(node.runtime.only().status).toBe("paused");
+    expect(node.routers.routes.get(key.uid)?.state).not.toBe("RUNNING");
+  });
+
   it("an actor does not run under a session that ended, and goes on under the next epoch", async () => {
     const actor = await granted(1);
     await actor.resume();

@@ -1,0 +1,215 @@
+import { asSubstrateError } from "@substrate/lib/errors.ts";
+import { type Logger } from "@substrate/lib/log.ts";
+import { type Phases } from "@substrate/lib/phases.ts";
+import { formatBytes } from "@substrate/lib/resources.ts";
+import { type UnpackedImage } from "../images/images.ts";
+import { type Booking } from "../ledger/contract.ts";
+import { type Generations } from "./generations.ts";
+import { Launcher } from "./launcher.ts";
+import { type NodeContext, RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
+import { outputSize } from "./output-log.ts";
+import { type ActorFiles, type ActorRecord, type Generation } from "./record.ts";
+import { type Running } from "./running.ts";
+
+/** A readyz may take this long at least, whatever the request that woke the actor is ready to wait. */
+const READY_WITHIN_MS = 60_000;
+
+export interface ActorSandboxOptions {
+  node: NodeContext;
+  id: string;
+  /** <namespace>/<name> */
+  name: string;
+  record: ActorRecord;
+  files: ActorFiles;
+  generations: Generations;
+  log: Logger;
+  /** Resolves when no operation is under way. */
+  idle: () => Promise<void>;
+  /** Called, before it is removed, for a sandbox that did not end by our will. */
+  crashed: (message: string) => void;
+  save: () => Promise<void>;
+}
+
+type SandboxRecord = NonNullable<ActorRecord["sandbox"]>;
+
+/** One actor's sandbox, from its start or adoption to its end, whoever ends it. */
+export class ActorSandbox {
+  readonly #options: ActorSandboxOptions;
+  readonly #launcher: Launcher;
+  #running: Running | undefined;
+
+  constructor(options: ActorSandboxOptions) {
+    this.#options = options;
+    this.#launcher = new Launcher(options.node);
+  }
+
+  get running(): Running | undefined {
+    return this.#running;
+  }
+
+  /** Starts the program, or restores it from a generation on this node; it is ready when this resolves. */
+  async start(image: UnpackedImage, source: Generation | undefined, booking: Booking, phases: Phases): Promise<void> {
+    const { node, id, name, record, files, generations } = this.#options;
+    const { program } = record;
+    const unpin = source && generations.pin(source.generation);
+    const outputFrom = outputSize(files.log);
+    try {
+      const launched = await this.#launcher.launch({
+        id,
+        actor: record.actor,
+        files,
+        program,
+        image,
+        ...(source && { restore: { imageDir: generations.path(source.generation), generation: source.generation } }),
+        readyWithinMs: Math.max(program.wakeTimeoutMs, READY_WITHIN_MS),
+        phases,
+        title: `actor ${name}`,
+      });
+      const startedAtMs = Date.now();
+      this.#running = {
+        ...launched,
+        booking,
+        imageDigest: image.digest,
+        startedAtMs,
+        cut: false,
+        loaded: source === undefined ? Promise.resolve() : node.runtime.waitRestored(id),
+      };
+      record.sandbox = {
+        slotIndex: launched.slot.index,
+        startedAtMs,
+        imageDigest: image.digest,
+        fromGeneration: source?.generation ?? 0,
+        outputFrom,
+      };
+      record.crash = undefined;
+      this.#watchLoad(this.#running, unpin);
+    } catch (error) {
+      await unpin?.();
+      throw error;
+    }
+  }
+
+  /** What an earlier atelet left running or paused goes on; one that can't is removed and counts as crashed. */
+  async adopt(was: SandboxRecord, paused: boolean): Promise<void> {
+    const { id, log, record, crashed } = this.#options;
+    try {
+      await this.#adopt(was, paused);
+    } catch (error) {
+      // It must not keep the atelet, and so all other actors, from coming back.
+      log.error("its sandbox cannot be adopted; removing it", { error });
+      this.#running?.booking.free();
+      this.#running = undefined;
+      await this.#launcher.stopAdopted(id, was.slotIndex);
+      crashed(`its sandbox could not be adopted: ${asSubstrateError(error).message}`);
+      record.sandbox = undefined;
+    }
+  }
+
+  /** Removes what an earlier atelet left of a sandbox that is gone, or saved already. */
+  async clear(was: SandboxRecord): Promise<void> {
+    await this.#launcher.stopAdopted(this.#options.id, was.slotIndex);
+  }
+
+  /** Ends it and gives its room back. Joins an end under way. */
+  async stop(running: Running): Promise<void> {
+    const { id, record } = this.#options;
+    // A liveness check may find it dead while it is being stopped: its slot must be given back once.
+    running.stopped ??= this.#launcher.stop(id, running.slot).catch((error: unknown) => {
+      running.stopped = undefined;
+      throw error;
+    });
+    await running.stopped;
+    if (this.#running !== running) return;
+    this.#running = undefined;
+    record.sandbox = undefined;
+    running.booking.free();
+  }
+
+  /** Resolves when nothing of stopped sandboxes is left, their network included. */
+  async settled(): Promise<void> {
+    await this.#launcher.settled();
+  }
+
+  /** It ended by itself, or must be ended because it can't go on. */
+  async died(running: Running, message: string): Promise<void> {
+    const { node, id, crashed, save } = this.#options;
+    if (this.#running !== running || running.stopped !== undefined) return;
+    crashed((await node.cgroups.oomKilled(id)) ? this.#outOfMemory() : message);
+    await this.stop(running);
+    await save();
+  }
+
+  /** Whether the sandbox, if there is one, still lives; one that is being stopped is not judged. */
+  async alive(): Promise<boolean> {
+    const running = this.#running;
+    if (running === undefined || running.stopped !== undefined) return true;
+    return this.#options.node.runtime.alive(this.#options.id);
+  }
+
+  /** Nothing goes in or out, and it stands still, until `uncut`. */
+  async cut(running: Running): Promise<void> {
+    const { node, id } = this.#options;
+    running.cut = true;
+    await node.network.block(running.slot);
+    await node.runtime.pause(id);
+  }
+
+  async uncut(running: Running): Promise<void> {
+    const { node, id } = this.#options;
+    await node.runtime.resume(id);
+    await node.network.open(running.slot);
+    running.cut = false;
+  }
+
+  async #adopt(was: SandboxRecord, paused: boolean): Promise<void> {
+    const { node, id, record, generations, log } = this.#options;
+    const { program } = record;
+    const slot = node.network.adopt(was.slotIndex);
+    const cut = record.grant.session !== node.session();
+    const running: Running = {
+      slot,
+      endpoints: await this.#launcher.adopt(slot, program),
+      booking: node.ledger.adopt(program.memoryBytes + RUNTIME_OVERHEAD_BYTES),
+      imageDigest: was.imageDigest,
+      startedAtMs: was.startedAtMs,
+      cut,
+      loaded: was.fromGeneration === 0 ? Promise.resolve() : node.runtime.waitRestored(id),
+    };
+    this.#running = running;
+    await node.cgroups.moveBack(id);
+    await node.cgroups.limitCpu(id, program.cpuMillis);
+    if (paused && !cut) await node.runtime.resume(id);
+    if (!paused && cut) await node.runtime.pause(id);
+    await (cut ? node.network.block(slot) : node.network.open(slot));
+    if (running.endpoints.length < program.ports.length) {
+      running.endpoints = await this.#launcher.publish(slot, program);
+    }
+    const unpin = generations.local(was.fromGeneration) && generations.pin(was.fromGeneration);
+    this.#watchLoad(running, unpin);
+    log.info("adopted", { paused, cut, slot: slot.index });
+  }
+
+  /** The files of a background restore stay until its load has ended well; a load that fails is a crash (design.md §6). */
+  #watchLoad(running: Running, unpin: (() => Promise<void>) | undefined): void {
+    const { log, idle } = this.#options;
+    running.loaded
+      .catch(async (error: unknown) => {
+        log.error("the background load of its memory failed", { error });
+        // A suspend under way finds it by itself; a resume under way ends first.
+        await idle();
+        await this.died(running, `loading its memory failed: ${asSubstrateError(error).message}`);
+      })
+      .then(() => unpin?.())
+      .catch((error: unknown) => {
+        log.error("cleaning up after a background load failed", { error });
+      });
+  }
+
+  #outOfMemory(): string {
+    const { containerName, memoryBytes } = this.#options.record.program;
+    return (
+      `it used more memory than its limit of ${formatBytes(memoryBytes)} and was killed ` +
+      `(resources.limits.memory of container ${containerName} in its Template)`
+    );
+  }
+}
