@@ -130,13 +130,14 @@ export const actorDefinition: Definition = {
     ...hostNameRules,
     {
       rule: `!(${assigned}) || (has(self.status) && has(self.status.assignment) && self.status.assignment.epoch >= oldSelf.status.assignment.epoch)`,
-      message:
-        "status.assignment.epoch never goes back and is never removed: read the Actor again and write a higher epoch",
+      message: "never goes back and is never removed: read the Actor again and write a higher epoch",
+      fieldPath: ".status.assignment.epoch",
     },
     {
       // one epoch is one grant: a second node or session under it could run the actor twice
       rule: `!(${assigned}) || !has(self.status) || !has(self.status.assignment) || self.status.assignment.epoch != oldSelf.status.assignment.epoch || !has(self.status.assignment.nodeName) || (has(oldSelf.status.assignment.nodeName) && self.status.assignment == oldSelf.status.assignment)`,
-      message: "status.assignment of one epoch may only be released: write a higher epoch for another node or session",
+      message: "of one epoch may only be released: write a higher epoch for another node or session",
+      fieldPath: ".status.assignment",
     },
   ],
   columns: [
@@ -145,9 +146,10 @@ export const actorDefinition: Definition = {
     { name: "Template", type: "string", jsonPath: ".spec.templateRef.name" },
     { name: "Generation", type: "integer", jsonPath: ".status.generation" },
     { name: "Storage", type: "string", jsonPath: ".status.snapshots[0].storageState" },
+    { name: "Ready", type: "string", jsonPath: '.status.conditions[?(@.type=="Ready")].status' },
     { name: "Age", type: "date", jsonPath: ".metadata.creationTimestamp" },
-    { name: "Ready", type: "string", jsonPath: '.status.conditions[?(@.type=="Ready")].status', priority: 1 },
     { name: "Epoch", type: "integer", jsonPath: ".status.assignment.epoch", priority: 1 },
+    { name: "Message", type: "string", jsonPath: '.status.conditions[?(@.type=="Ready")].message', priority: 1 },
   ],
   selectable: [".spec.templateRef.name"],
 };

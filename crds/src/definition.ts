@@ -81,7 +81,8 @@ export function customResourceDefinition(definition: Definition): CustomResource
               properties: {
                 apiVersion: { type: "string", description: `${type.group}/${type.version}` },
                 kind: { type: "string", description: type.kind },
-                metadata: { type: "object" },
+                // named so that rules can point at it; the API server knows the rest
+                metadata: { type: "object", properties: { name: { type: "string" } } },
                 spec: openApi(definition.spec),
                 status: openApi(definition.status),
               },

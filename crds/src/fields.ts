@@ -32,21 +32,31 @@ export function field({ description, rules, format, mapKeys, intOrString }: Fiel
 /** CEL: `self` is a DNS label (RFC 1123) but for its length. */
 const label = "'^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'";
 
-/** Of an object's name, at the root of its schema; only `metadata.name` can be seen there. */
+const nameOf = (rule: Omit<Rule, "fieldPath">): Rule => ({ ...rule, fieldPath: ".metadata.name" });
+
+/** Of an object's name, at the root of its schema, where alone the API server lets rules see it. */
 export const labelNameRules: Rule[] = [
-  {
-    rule: `self.metadata.name.size() <= 63 && self.metadata.name.matches(${label})`,
-    message:
-      "metadata.name must be at most 63 lower-case letters, digits and '-', beginning and ending with a letter or digit",
-  },
+  nameOf({
+    rule: "self.metadata.name.size() <= 63",
+    message: "must be at most 63 characters long",
+  }),
+  nameOf({
+    rule: "!self.metadata.name.contains('.')",
+    message: "must not contain '.': use '-' instead",
+  }),
+  nameOf({
+    // whatever else a label is not, the API server's own rule for names refuses
+    rule: `self.metadata.name.contains('.') || self.metadata.name.matches(${label})`,
+    message: "must be lower-case letters, digits and '-', beginning and ending with a letter or digit",
+  }),
 ];
 
 export const hostNameRules: Rule[] = [
   ...labelNameRules,
-  {
+  nameOf({
     rule: "!self.metadata.name.contains('--')",
-    message: "metadata.name must not contain '--', which separates the parts of an actor's host name: use a single '-'",
-  },
+    message: "must not contain '--', which separates the parts of an actor's host name: use a single '-'",
+  }),
 ];
 
 /** A reference by name to an object in the same namespace. */

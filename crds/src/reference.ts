@@ -15,7 +15,7 @@ interface Schema {
   items?: Schema;
   format?: string;
   "x-kubernetes-int-or-string"?: boolean;
-  "x-kubernetes-validations"?: { message: string }[];
+  "x-kubernetes-validations"?: { message: string; fieldPath?: string }[];
 }
 
 interface Version {
@@ -46,7 +46,7 @@ function kindSection(definition: Definition): string {
   const names = [plural, ...definition.shortNames].map(code).join(", ");
   const columns = version.additionalPrinterColumns.map(({ name, priority }) => (priority ? `${name} (wide)` : name));
   const rows = ["spec", "status"].flatMap((name) => fieldRows(name, schema.properties?.[name] ?? {}, name === "spec"));
-  const rules = (schema["x-kubernetes-validations"] ?? []).map(({ message }) => `- _${escape(message)}_`);
+  const rules = sentences(schema).map((sentence) => `- ${sentence}`);
   return [
     `## ${kind}`,
     `${escape(definition.description)} Names for kubectl: ${names}. Columns of \`kubectl get\`: ${columns.join(", ")}.`,
@@ -56,18 +56,24 @@ function kindSection(definition: Definition): string {
 }
 
 function fieldRows(path: string, schema: Schema, required: boolean): string[] {
-  const messages = (schema["x-kubernetes-validations"] ?? []).map(({ message }) => `_${escape(message)}_`);
-  const description = [escape(schema.description ?? ""), ...messages].filter(Boolean).join("<br>");
+  const description = [escape(schema.description ?? ""), ...sentences(schema)].filter(Boolean).join("<br>");
   const row = `| ${code(path)} | ${typeText(schema)} | ${defaultText(schema, required)} | ${description} |`;
   const { items } = schema;
   const [childPath, parent] = items?.properties === undefined ? [path, schema] : [`${path}[]`, items];
-  const itemMessages = (items?.["x-kubernetes-validations"] ?? []).map(({ message }) => `_${escape(message)}_`);
+  const itemMessages = items === undefined ? [] : sentences(items);
   return [
     itemMessages.length === 0 ? row : row.replace(/ \|$/, `<br>Each: ${itemMessages.join("<br>")} |`),
     ...Object.entries(parent.properties ?? {}).flatMap(([name, child]) =>
       fieldRows(`${childPath}.${name}`, child, parent.required?.includes(name) === true),
     ),
   ];
+}
+
+/** What the API server says when a rule is broken, with the field below this one that it names. */
+function sentences(schema: Schema): string[] {
+  return (schema["x-kubernetes-validations"] ?? []).map(
+    ({ message, fieldPath }) => `${fieldPath === undefined ? "" : `${code(fieldPath.slice(1))}: `}_${escape(message)}_`,
+  );
 }
 
 function typeText(schema: Schema): string {

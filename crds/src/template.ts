@@ -56,6 +56,11 @@ const ports = z
           rule: "self.all(a, self.exists_one(b, b.containerPort == a.containerPort))",
           message: "containerPort must be different in every port",
         },
+        {
+          // beside the API server's own "Duplicate value", which says of what but not what to do
+          rule: "self.all(a, self.exists_one(b, b.name == a.name))",
+          message: "two ports have the same name: give every port a name of its own",
+        },
       ],
     }),
   );
@@ -157,7 +162,8 @@ const container = z
       rules: [
         {
           rule: "type(self.readyz.httpGet.port) != string || self.ports.exists(p, p.name == self.readyz.httpGet.port)",
-          message: "readyz.httpGet.port names no port of this container: use a name from ports, or a number",
+          message: "names no port of this container: use a name from ports, or a number",
+          fieldPath: ".readyz.httpGet.port",
         },
       ],
     }),
@@ -195,7 +201,8 @@ const snapshots = z
       rules: [
         {
           rule: notLonger("uploadDelay", "uploadWithin"),
-          message: "uploadDelay must not be longer than uploadWithin: shorten the one or lengthen the other",
+          message: "must not be longer than uploadWithin: shorten the one or lengthen the other",
+          fieldPath: ".uploadDelay",
         },
       ],
     }),
@@ -266,7 +273,7 @@ export const templateDefinition: Definition = {
   columns: [
     { name: "Phase", type: "string", jsonPath: ".status.phase" },
     { name: "Revision", type: "string", jsonPath: ".status.revision" },
-    { name: "Image", type: "string", jsonPath: ".spec.containers[0].image" },
+    { name: "Image", type: "string", jsonPath: ".spec.containers[0].image", priority: 1 },
     { name: "Age", type: "date", jsonPath: ".metadata.creationTimestamp" },
     { name: "Message", type: "string", jsonPath: '.status.conditions[?(@.type=="Ready")].message', priority: 1 },
   ],

@@ -127,7 +127,7 @@ describe("Template", () => {
     [
       "a readyz of no port",
       { containers: [container({ readyz: { httpGet: { port: "web" } } })] },
-      "readyz.httpGet.port names no port of this container: use a name from ports, or a number",
+      'spec.containers[0].readyz.httpGet.port: Invalid value: "object": names no port of this container: use a name from ports, or a number',
     ],
     [
       "a readyz port out of range",
@@ -178,7 +178,7 @@ describe("Template", () => {
           }),
         ],
       },
-      'Duplicate value: {"name":"http"}',
+      "two ports have the same name: give every port a name of its own",
     ],
     [
       "memory without a unit",
@@ -199,7 +199,7 @@ describe("Template", () => {
     [
       "an upload later than allowed",
       { snapshots: { uploadDelay: "10m" } },
-      "uploadDelay must not be longer than uploadWithin: shorten the one or lengthen the other",
+      'spec.snapshots.uploadDelay: Invalid value: "object": must not be longer than uploadWithin: shorten the one or lengthen the other',
     ],
     [
       "a URL as store",
@@ -212,7 +212,7 @@ describe("Template", () => {
 
   it("with a name longer than a label is refused", async () => {
     await expect(refusal(templates, "t".repeat(64), templateSpec())).resolves.toContain(
-      "metadata.name must be at most 63",
+      'metadata.name: Invalid value: "object": must be at most 63 characters long',
     );
   });
 
@@ -239,8 +239,9 @@ describe("Template", () => {
       revision: "r1",
       conditions: [ready],
     });
-    expect(await kubectl("get", "tmpl", "status", "--no-headers")).toMatch(
-      /^status +Ready +r1 +registry.example.com\/app:1 +\d+s/,
+    expect(await kubectl("get", "tmpl", "status", "--no-headers")).toMatch(/^status +Ready +r1 +\d+s/);
+    expect(await kubectl("get", "tmpl", "status", "-o", "wide", "--no-headers")).toMatch(
+      /^status +Ready +r1 +registry.example.com\/app:1 +\d+s +ok/,
     );
   });
 });
@@ -265,10 +266,20 @@ describe("Actor", () => {
       "a name with --",
       "a--b",
       actorSpec(),
-      "metadata.name must not contain '--', which separates the parts of an actor's host name: use a single '-'",
+      "metadata.name: Invalid value: \"object\": must not contain '--', which separates the parts of an actor's host name: use a single '-'",
     ],
-    ["a name with a dot", "a.b", actorSpec(), "metadata.name must be at most 63 lower-case letters, digits and '-'"],
-    ["a long name", "a".repeat(64), actorSpec(), "metadata.name must be at most 63 lower-case letters"],
+    [
+      "a name with a dot",
+      "a.b",
+      actorSpec(),
+      "metadata.name: Invalid value: \"object\": must not contain '.': use '-' instead",
+    ],
+    [
+      "a long name",
+      "a".repeat(64),
+      actorSpec(),
+      'metadata.name: Invalid value: "object": must be at most 63 characters long',
+    ],
   ])("with %s is refused", async (_, name, spec, message) => {
     await expect(refusal(actors, name, spec)).resolves.toContain(message);
   });
@@ -287,9 +298,9 @@ describe("Actor", () => {
     const grant = (assignment: Loose | null) =>
       client.mergePatch(actors, "a3", "default", { status: { assignment } }, { subresource: "status" });
     const back =
-      "status.assignment.epoch never goes back and is never removed: read the Actor again and write a higher epoch";
+      'status.assignment.epoch: Invalid value: "object": never goes back and is never removed: read the Actor again and write a higher epoch';
     const other =
-      "status.assignment of one epoch may only be released: write a higher epoch for another node or session";
+      'status.assignment: Invalid value: "object": of one epoch may only be released: write a higher epoch for another node or session';
     await grant({ nodeName: "n1", epoch: 5, session: "s1" });
     await expect(grant({ epoch: 4 })).rejects.toThrow(back);
     await expect(grant(null)).rejects.toThrow(back);
@@ -323,6 +334,15 @@ describe("Actor", () => {
       state: "ACTOR_STATE_SUSPENDED" as const,
       generation: 2,
       assignment: { nodeName: "n1", epoch: 1, session: "s" },
+      conditions: [
+        {
+          type: "Ready",
+          status: "False" as const,
+          reason: "NodeUnavailable",
+          message: "Node n1 has not answered for long",
+          lastTransitionTime: "2026-01-01T00:00:00Z",
+        },
+      ],
       snapshots: [
         entry,
         { ...entry, name: "a4-1", generation: 1, storageState: "SNAPSHOT_STORAGE_STATE_COMPLETED" as const },
@@ -330,8 +350,10 @@ describe("Actor", () => {
     };
     await client.apply(actors, { metadata: { name: "a4", namespace: "default" }, status }, { subresource: "status" });
     const [header, row] = (await kubectl("get", "act", "a4")).split("\n");
-    expect(header).toMatch(/^NAME +STATE +NODE +TEMPLATE +GENERATION +STORAGE +AGE$/);
-    expect(row).toMatch(/^a4 +ACTOR_STATE_SUSPENDED +n1 +counter +2 +SNAPSHOT_STORAGE_STATE_PENDING +\d+s$/);
+    expect(header).toMatch(/^NAME +STATE +NODE +TEMPLATE +GENERATION +STORAGE +READY +AGE$/);
+    expect(row).toMatch(/^a4 +ACTOR_STATE_SUSPENDED +n1 +counter +2 +SNAPSHOT_STORAGE_STATE_PENDING +False +\d+s$/);
+    const wide = await kubectl("get", "act", "a4", "-o", "wide", "--no-headers");
+    expect(wide).toMatch(/ False +\d+s +1 +Node n1 has not answered for long\n$/);
     expect(await kubectl("get", "substrate", "--field-selector=metadata.name=a4", "-o", "name")).toBe(
       "actor.substrate.run/a4\n",
     );
