@@ -1,4 +1,5 @@
 import { once } from "node:events";
+import type { Actor } from "@substrate/crds/actor.ts";
 import { formatDurationMs } from "@substrate/lib/resources.ts";
 import { Command, Option } from "commander";
 import { stringify } from "yaml";
@@ -10,7 +11,8 @@ import { CommandFailure } from "./failure.ts";
 import { finish, start } from "./operation.ts";
 import { Progress } from "./progress.ts";
 import { startProxy } from "./proxy.ts";
-import { refusal } from "./refusal.ts";
+import { missingNamespace, refusal } from "./refusal.ts";
+import { shortState } from "./states.ts";
 import { actorTable } from "./table.ts";
 
 export interface Terminal {
@@ -72,31 +74,39 @@ async function operate(
   const { stdout, stderr } = terminal;
   const connection = new Connection(flags);
   const address = { namespace: connection.namespace, name };
-  const started = await start(connection, address, verb, body);
-  if (!flags.wait) {
-    const result = { operationId: started.id, type: verb === "suspend" ? "Suspend" : "Resume", result: "Running" };
-    if (flags.output === "json") stdout.write(`${JSON.stringify(result, null, 2)}\n`);
-    else stdout.write(`${verb} of actor ${address.namespace}/${name} has begun: operation ${started.id}\n`);
-    return;
-  }
   const progress = new Progress(stderr, `${verb} of ${address.namespace}/${name}`);
   try {
+    const started = await start(connection, address, verb, { body, timeoutMs: flags.timeout }, progress);
+    if (!flags.wait) {
+      progress.end();
+      const result = { operationId: started.id, type: verb === "suspend" ? "Suspend" : "Resume", result: "Running" };
+      if (flags.output === "json") stdout.write(`${JSON.stringify(result, null, 2)}\n`);
+      else stdout.write(`${verb} of actor ${address.namespace}/${name} has begun: operation ${started.id}\n`);
+      return;
+    }
     const finished = await finish(connection, address, started, { verb, sync, timeoutMs: flags.timeout }, progress);
     progress.end();
-    const newest = finished.actor.status?.snapshots?.[0];
     if (flags.output === "json") {
       const { actor, ...facts } = finished;
-      const shown = { ...facts, actor: { ...address, state: actor.status?.state, snapshot: newest } };
+      const { state, snapshots } = actor.status ?? {};
+      const shown = { ...facts, actor: { ...address, state, snapshot: snapshots?.[0] } };
       stdout.write(`${JSON.stringify(shown, null, 2)}\n`);
       return;
     }
-    const snapshot = verb === "suspend" && newest !== undefined ? `: ${newest.name}, ${newest.storageState}` : "";
-    stdout.write(
-      `actor ${address.namespace}/${name} ${verb}${verb === "resume" ? "d" : "ed"}${snapshot} (${formatDurationMs(finished.durationMs)})\n`,
-    );
+    const took = formatDurationMs(finished.durationMs);
+    stdout.write(`actor ${address.namespace}/${name} ${outcome(verb, started.before, finished.actor)} (${took})\n`);
   } finally {
     progress.end();
   }
+}
+
+/** What a finished operation came to; a suspend of an actor that slept has changed nothing. */
+function outcome(verb: "suspend" | "resume", before: Actor, { status }: Actor): string {
+  if (verb === "resume") return "resumed";
+  const newest = status?.snapshots?.[0];
+  const snapshot = newest === undefined ? "" : `: ${newest.name}, ${shortState(newest.storageState)}`;
+  if ((status?.generation ?? 0) > (before.status?.generation ?? 0)) return `suspended${snapshot}`;
+  return newest === undefined ? "sleeps already: it was never started" : `sleeps already${snapshot}`;
 }
 
 export function logCommand(terminal: Terminal): Command {
@@ -159,7 +169,10 @@ export function getCommand(terminal: Terminal): Command {
       "after",
       examples(
         ["kubectl ate get", "actors of the namespace"],
-        ["kubectl ate get counter -o wide", "with every snapshot's storage state and the last operation"],
+        [
+          "kubectl ate get counter -o wide",
+          "with every snapshot's storage state, the last operation and why it is not Ready",
+        ],
         ["kubectl ate get -A -o json", "all actors of the cluster, for programs"],
       ),
     )
@@ -175,16 +188,27 @@ export function getCommand(terminal: Terminal): Command {
       const namespace = flags.allNamespaces ? undefined : connection.namespace;
       if (name !== undefined) {
         const actor = await getActor(connection, { namespace: connection.namespace, name });
-        terminal.stdout.write(shown([actor], actor, flags));
+        terminal.stdout.write(shown([actor], withoutManagedFields(actor), flags));
         return;
       }
       const actors = await listActors(connection, namespace);
+      if (actors.length === 0 && namespace !== undefined) {
+        const missing = await missingNamespace(connection, namespace);
+        if (missing !== undefined) throw missing;
+      }
       if (actors.length === 0 && (flags.output === undefined || flags.output === "wide")) {
         terminal.stderr.write(`no actors in ${namespace === undefined ? "any namespace" : `namespace ${namespace}`}\n`);
         return;
       }
-      terminal.stdout.write(shown(actors, { apiVersion: "v1", kind: "List", items: actors }, flags));
+      terminal.stdout.write(
+        shown(actors, { apiVersion: "v1", kind: "List", items: actors.map(withoutManagedFields) }, flags),
+      );
     });
+}
+
+/** As kubectl shows objects: who wrote which field is for the API server. */
+function withoutManagedFields(actor: Actor): object {
+  return { ...actor, metadata: { ...actor.metadata, managedFields: undefined } };
 }
 
 function shown(actors: Parameters<typeof actorTable>[0], whole: object, { output, allNamespaces }: GetFlags): string {

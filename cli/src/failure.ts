@@ -1,11 +1,14 @@
-/** Exit codes, as `kubectl ate --help` lists them. */
+/** Exit codes beside 0, as `kubectl ate --help` and docs/reference/cli.md list them. */
 export const exitCodes = {
-  operationFailed: 1,
-  usage: 2,
-  notFound: 3,
-  forbidden: 4,
-  timeout: 5,
-  unavailable: 6,
+  operationFailed: { code: 1, meaning: "the operation failed, or was refused" },
+  usage: { code: 2, meaning: "wrong usage, or no usable kubeconfig" },
+  notFound: { code: 3, meaning: "no such actor, or no such namespace" },
+  forbidden: { code: 4, meaning: "not allowed (the message names the missing right)" },
+  timeout: { code: 5, meaning: "not ended within --timeout; it goes on" },
+  unavailable: {
+    code: 6,
+    meaning: "the API server or Substrate can't be reached, or Substrate isn't installed",
+  },
 } as const;
 
 export type Ending = keyof typeof exitCodes;

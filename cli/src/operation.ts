@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { formatDurationMs } from "@substrate/lib/resources.ts";
 import { getActor, watchActor } from "./actors.ts";
 import { type ActorAddress, subresourcePath } from "./address.ts";
@@ -5,28 +6,47 @@ import { type Connection } from "./connection.ts";
 import { CommandFailure } from "./failure.ts";
 import { type Asked, type Finished, Follower, type Started, type Verb } from "./follower.ts";
 import { type Progress } from "./progress.ts";
-import { refusal } from "./refusal.ts";
+import { passesSoon, refusal } from "./refusal.ts";
+import { shortState } from "./states.ts";
 
-/** Asks for the operation. @throws {CommandFailure} */
+/**
+ * How long an operator that is being restarted, or does not lead yet, is waited for: its Lease is another's for up to
+ * 6 s after a kill.
+ */
+const acceptPatienceMs = 15_000;
+const askAgainMs = 500;
+
+/**
+ * Asks for the operation; again, for up to 15 s and never beyond `timeoutMs`, while no operator can accept it.
+ * @throws {CommandFailure}
+ */
 export async function start(
   connection: Connection,
   address: ActorAddress,
   verb: Verb,
-  body: object | undefined,
+  { body, timeoutMs }: { body: object | undefined; timeoutMs: number },
+  progress: Progress,
 ): Promise<Started> {
   const before = await getActor(connection, address);
   const startedAt = performance.now();
-  const answer = await connection.ask(subresourcePath(address, verb), {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-  });
-  if (answer.status !== 202) {
-    const asked = { verb: "create", resource: `actors/${verb}`, group: "subresources.substrate.run" };
-    throw await refusal(connection, address, asked, answer.status, answer.body);
+  const untilMs = startedAt + Math.min(acceptPatienceMs, timeoutMs);
+  for (;;) {
+    const answer = await connection.ask(subresourcePath(address, verb), {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+    if (answer.status === 202) {
+      const { operationId, startTime } = JSON.parse(answer.body) as { operationId: string; startTime: string };
+      return { id: operationId, acceptedUnixMs: Date.parse(startTime), before, startedAt };
+    }
+    if (!passesSoon(answer.status, answer.body) || performance.now() + askAgainMs > untilMs) {
+      const asked = { verb: "create", resource: `actors/${verb}`, group: "subresources.substrate.run" };
+      throw await refusal(connection, address, asked, answer.status, answer.body);
+    }
+    progress.say(`${verb} of ${address.namespace}/${address.name}: waiting for the operator`);
+    await sleep(askAgainMs);
   }
-  const { operationId, startTime } = JSON.parse(answer.body) as { operationId: string; startTime: string };
-  return { id: operationId, acceptedUnixMs: Date.parse(startTime), before, startedAt };
 }
 
 export interface FinishOptions extends Asked {
@@ -54,7 +74,9 @@ export async function finish(
   try {
     const signal = AbortSignal.any([timeout, unseen.signal]);
     for await (const actor of watchActor(connection, address, started.before, signal)) {
-      progress.say(`${verb} of ${key}: ${actor.status?.state ?? "no state yet"}`);
+      progress.say(
+        `${verb} of ${key}: ${actor.status === undefined ? "no state yet" : shortState(actor.status.state)}`,
+      );
       const step = follower.see(actor);
       if (step === "ended") return follower.finished(actor);
       if (step === "unseen") unseen.begin();

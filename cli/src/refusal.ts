@@ -62,6 +62,13 @@ export async function refusal(
   }
 }
 
+/** Whether nobody could accept it only because the operator is being restarted or does not lead yet. */
+export function passesSoon(status: number, body: string): boolean {
+  if (status !== 503) return false;
+  const code = parseStatus(body)?.details?.causes?.[0]?.reason;
+  return code === undefined || code === "SHUTTING_DOWN";
+}
+
 function retryHint(said: StatusObject | undefined): string | undefined {
   const seconds = said?.details?.retryAfterSeconds;
   return seconds === undefined ? undefined : `try again in ${seconds} s`;
@@ -111,7 +118,10 @@ async function notFound(connection: Connection, actor: ActorAddress): Promise<Co
   const { items } = JSON.parse(body) as { items: { metadata: { name: string } }[] };
   const names = items.map((item) => item.metadata.name);
   if (names.length === 0) {
-    return new CommandFailure("notFound", message, "that namespace has no actors; name another one with -n");
+    return (
+      (await missingNamespace(connection, actor.namespace)) ??
+      new CommandFailure("notFound", message, "that namespace has no actors; name another one with -n")
+    );
   }
   const near = nearest(actor.name, names);
   return new CommandFailure(
@@ -119,6 +129,13 @@ async function notFound(connection: Connection, actor: ActorAddress): Promise<Co
     message,
     near.length > 0 ? `did you mean ${near.join(" or ")}?` : `it has ${listed(names)}`,
   );
+}
+
+/** For a namespace without actors; undefined when it exists, or when the user may not know. */
+export async function missingNamespace(connection: Connection, namespace: string): Promise<CommandFailure | undefined> {
+  const { status } = await connection.ask(`/api/v1/namespaces/${encodeURIComponent(namespace)}`);
+  if (status !== 404) return undefined;
+  return new CommandFailure("notFound", `there is no namespace ${namespace}`, 'see "kubectl get namespaces"');
 }
 
 function listed(names: readonly string[]): string {

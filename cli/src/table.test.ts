@@ -32,7 +32,9 @@ const asleep: Actor = {
       },
     ],
     lastOperation: { id: "op", type: "Suspend", result: "Failed", reason: "REQUESTS_OPEN", startTime: created },
-    conditions: [{ type: "Ready", status: "True", reason: "Asleep", message: "", lastTransitionTime: created }],
+    conditions: [
+      { type: "Ready", status: "True", reason: "Asleep", message: "It sleeps", lastTransitionTime: created },
+    ],
   },
 };
 
@@ -54,11 +56,11 @@ test("one line an actor with its newest snapshot", () => {
   );
 });
 
-test("wide adds size, epoch, every snapshot and the last operation; all namespaces their names", () => {
+test("wide adds size, epoch, every snapshot, the last operation and why it is not Ready; all namespaces their names", () => {
   const lines = actorTable([asleep, fresh], { wide: true, namespaces: true, nowMs }).split("\n");
-  expect(lines[0]).toMatch(/^NAMESPACE +NAME .* SIZE +EPOCH +SNAPSHOTS +LAST OPERATION$/);
+  expect(lines[0]).toMatch(/^NAMESPACE +NAME .* SIZE +EPOCH +SNAPSHOTS +LAST OPERATION +MESSAGE$/);
   expect(lines[1]).toMatch(
-    /^default +counter .* 50\.0MiB +4 +2:PENDING,1:COMPLETED +Suspend Failed \(REQUESTS_OPEN\)$/,
+    /^default +counter .* 50\.0MiB +4 +2:PENDING,1:COMPLETED +Suspend Failed \(REQUESTS_OPEN\) +It sleeps$/,
   );
-  expect(lines[2]).toMatch(/^team-a +a .* - +- +- +-$/);
+  expect(lines[2]).toMatch(/^team-a +a .* - +- +- +- +-$/);
 });

@@ -1,5 +1,6 @@
 import type { Actor, SnapshotEntry } from "@substrate/crds/actor.ts";
 import { formatBytes, formatDurationMs } from "@substrate/lib/resources.ts";
+import { shortState } from "./states.ts";
 
 export interface TableOptions {
   wide: boolean;
@@ -13,7 +14,7 @@ export function actorTable(actors: readonly Actor[], { wide, namespaces, nowMs }
   const header = [
     ...(namespaces ? ["NAMESPACE"] : []),
     ...["NAME", "STATE", "NODE", "TEMPLATE", "SNAPSHOT", "STORAGE", "READY", "AGE"],
-    ...(wide ? ["SIZE", "EPOCH", "SNAPSHOTS", "LAST OPERATION"] : []),
+    ...(wide ? ["SIZE", "EPOCH", "SNAPSHOTS", "LAST OPERATION", "MESSAGE"] : []),
   ];
   const rows = actors.map((actor) => {
     const { metadata, spec, status } = actor;
@@ -21,11 +22,11 @@ export function actorTable(actors: readonly Actor[], { wide, namespaces, nowMs }
     return [
       ...(namespaces ? [metadata.namespace ?? ""] : []),
       metadata.name,
-      shortState(status?.state, "ACTOR_STATE_") + (spec.state === "Suspended" ? " (held)" : ""),
+      shortState(status?.state) + (spec.state === "Suspended" ? " (held)" : ""),
       status?.assignment?.nodeName ?? "-",
       spec.templateRef.name,
       newest?.name ?? "-",
-      shortState(newest?.storageState, "SNAPSHOT_STORAGE_STATE_"),
+      shortState(newest?.storageState),
       status?.conditions?.find((condition) => condition.type === "Ready")?.status ?? "Unknown",
       age(metadata.creationTimestamp, nowMs),
       ...(wide ? wideColumns(actor) : []),
@@ -42,14 +43,11 @@ function wideColumns({ status }: Actor): string[] {
     String(status?.assignment?.epoch ?? "-"),
     [newest, ...older]
       .filter((entry): entry is SnapshotEntry => entry !== undefined)
-      .map((entry) => `${entry.generation}:${shortState(entry.storageState, "SNAPSHOT_STORAGE_STATE_")}`)
+      .map((entry) => `${entry.generation}:${shortState(entry.storageState)}`)
       .join(",") || "-",
     last === undefined ? "-" : `${last.type} ${last.result}${last.reason === undefined ? "" : ` (${last.reason})`}`,
+    status?.conditions?.find(({ type }) => type === "Ready")?.message ?? "-",
   ];
-}
-
-function shortState(state: string | undefined, prefix: string): string {
-  return state === undefined ? "-" : state.replace(prefix, "");
 }
 
 function age(creationTimestamp: string | undefined, nowMs: number): string {

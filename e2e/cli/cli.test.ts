@@ -77,9 +77,7 @@ describe("suspend and resume", () => {
   test("wait for the end and say what has come of it", async () => {
     const suspended = await ate(["suspend", "counter", "--mode", "sync", "--force"]);
     expect(suspended).toMatchObject({ code: 0, stderr: "" });
-    expect(suspended.stdout).toMatch(
-      /^actor default\/counter suspended: counter-\d, SNAPSHOT_STORAGE_STATE_COMPLETED \([\d.]+m?s\)\n$/,
-    );
+    expect(suspended.stdout).toMatch(/^actor default\/counter suspended: counter-\d, COMPLETED \([\d.]+m?s\)\n$/);
     expect(operator.asked).toEqual(['Suspend {"mode":"Sync","force":true}']);
     const resumed = await ate(["resume", "counter", "-o", "json"]);
     expect(resumed.code).toBe(0);
@@ -95,12 +93,35 @@ describe("suspend and resume", () => {
     const { code, stdout } = await ate(["suspend", "counter", "--mode", "sync"]);
     operator.lateWake = false;
     expect(code).toBe(0);
-    expect(stdout).toContain("SNAPSHOT_STORAGE_STATE_COMPLETED");
+    expect(stdout).toContain(", COMPLETED (");
   });
 
   test("a suspend that a request has followed at once is seen by its generation", async () => {
     operator.ending = "overtaken";
     expect(await ate(["suspend", "counter"])).toMatchObject({ code: 0 });
+  });
+
+  test("a suspend of what sleeps says that nothing was done", async () => {
+    operator.ending = "slept already";
+    await createActor("fresh");
+    expect((await ate(["suspend", "fresh"])).stdout).toMatch(
+      /^actor default\/fresh sleeps already: it was never started \(/,
+    );
+    expect((await ate(["suspend", "counter"])).stdout).toMatch(
+      /^actor default\/counter sleeps already: counter-\d, [A-Z]+ \(/,
+    );
+    await plane.plane.client.delete(actors, "fresh", "default");
+  });
+
+  test("an operator that does not lead yet is waited for, not longer than --timeout", async () => {
+    operator.notLeadingFor = 2;
+    expect(await ate(["resume", "counter"])).toMatchObject({ code: 0, stderr: "" });
+    expect(operator.asked).toHaveLength(3);
+    operator.notLeadingFor = 2;
+    const { code, stderr } = await ate(["resume", "counter", "--timeout", "100ms"]);
+    operator.notLeadingFor = 0;
+    expect(code).toBe(1);
+    expect(stderr.match(/try again/g)).toHaveLength(1);
   });
 
   test("--no-wait returns the operation's id", async () => {
@@ -178,7 +199,25 @@ test("get lists actors and shows whole ones", async () => {
   expect(table[2]).toMatch(/^held +- \(held\)/);
   expect(JSON.parse((await ate(["get", "counter", "-o", "json"])).stdout)).toMatchObject({ kind: "Actor" });
   expect((await ate(["get", "-A", "-o", "yaml"])).stdout).toContain("\nkind: List\n");
-  expect(await ate(["get", "-n", "empty"])).toMatchObject({ code: 0, stderr: "no actors in namespace empty\n" });
+  for (const format of ["json", "yaml"]) {
+    expect((await ate(["get", "-o", format])).stdout).not.toContain("managedFields");
+  }
+  const none = { code: 0, stderr: "no actors in namespace kube-public\n" };
+  expect(await ate(["-n", "kube-public", "get"])).toMatchObject(none);
+  expect(await ate(["get", "-n", "kube-public"])).toMatchObject(none);
+  const nowhere = { code: 3, stderr: 'error: there is no namespace empty\nsee "kubectl get namespaces"\n' };
+  expect(await ate(["get", "-n", "empty"])).toMatchObject(nowhere);
+  expect(await ate(["suspend", "counter", "-n", "empty"])).toMatchObject(nowhere);
+});
+
+test("wrong usage says what is right", async () => {
+  const mistyped = await ate(["suspnd", "counter"]);
+  expect(mistyped.code).toBe(2);
+  expect(mistyped.stderr).toContain("Did you mean suspend?");
+  const unknown = await ate(["describe", "counter"]);
+  expect(unknown.code).toBe(2);
+  expect(unknown.stderr).toContain("commands are get, suspend, resume, log, proxy");
+  expect(await ate(["--version"])).toMatchObject({ code: 0, stdout: "0.1.0\n" });
 });
 
 test("log passes its flags on and prints what comes", async () => {

@@ -11,7 +11,7 @@ import { join } from "node:path";
 import { type TestControlPlane } from "../support/controlplane.ts";
 
 /** How the next operation ends, as its status will say. */
-export type Ending = "Succeeded" | "Failed" | "never" | "overtaken";
+export type Ending = "Succeeded" | "Failed" | "never" | "overtaken" | "slept already";
 
 function shifted(time: string, ms: number): string {
   return new Date(Date.parse(time) + ms).toISOString();
@@ -29,6 +29,8 @@ export class ScriptedOperator {
   ending: Ending = "Succeeded";
   /** Whether a wake of just before stands in the status in the middle of the next operation. */
   lateWake = false;
+  /** So many operations are refused because the operator does not lead yet. */
+  notLeadingFor = 0;
   /** Bodies of suspends and lines of proxied requests, as they came. */
   readonly asked: string[] = [];
   readonly #client: KubeClient;
@@ -71,6 +73,10 @@ export class ScriptedOperator {
   async #operate(type: "Suspend" | "Resume", { actor, incoming, response }: ApiRequest): Promise<void> {
     const body = await text(incoming);
     this.asked.push(`${type} ${body}`);
+    if (this.notLeadingFor > 0) {
+      this.notLeadingFor -= 1;
+      throw new SubstrateError("SHUTTING_DOWN", "this operator does not lead", { retryAfterMs: 1_000 });
+    }
     if (actor.spec.state === "Suspended" && type === "Resume") throw new SubstrateError("HELD", "it is kept asleep");
     const id = `op-${++this.#count}`;
     const startTime = new Date().toISOString();
@@ -94,6 +100,7 @@ export class ScriptedOperator {
     }
     const lastOperation: LastOperation = { ...running, result: "Succeeded", endTime };
     if (running.type === "Resume") return { ...actor.status, state: "ACTOR_STATE_RUNNING", lastOperation };
+    if (this.ending === "slept already") return { ...actor.status, state: "ACTOR_STATE_SUSPENDED", lastOperation };
     const generation = (actor.status?.generation ?? 0) + 1;
     const overtaken = this.ending === "overtaken";
     return {
