@@ -130,7 +130,7 @@ describe("Ctrl-C while a cluster starts", () => {
         await start.waitFor(file, () => existsSync(join(start.stateDir, file)));
         expect(await start.interrupt()).toBe(1);
         expect(start.output).toMatch(/\nstart: given up \(SIGINT\); nothing is left running\n$/);
-        expect(start.output).not.toMatch(/did not end|not registered|ended with/);
+        expect(start.output).not.toMatch(/atelet did not end|not registered|ended with/);
         const state = StateFolder.open(start.stateDir);
         const left = belongings(start.stateDir, state.id);
         await removeLeftovers(state, () => undefined);
