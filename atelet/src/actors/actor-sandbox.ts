@@ -4,6 +4,7 @@ import { type Phases } from "@substrate/lib/phases.ts";
 import { formatBytes } from "@substrate/lib/resources.ts";
 import { type UnpackedImage } from "../images/images.ts";
 import { type Booking } from "../ledger/contract.ts";
+import { BackgroundLoad } from "./background-load.ts";
 import { type Generations } from "./generations.ts";
 import { Launcher } from "./launcher.ts";
 import { type NodeContext, RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
@@ -72,7 +73,7 @@ export class ActorSandbox {
         imageDigest: image.digest,
         startedAtMs,
         cut: false,
-        loaded: source === undefined ? Promise.resolve() : node.runtime.waitRestored(id),
+        load: new BackgroundLoad(() => (source === undefined ? Promise.resolve() : node.runtime.waitRestored(id))),
       };
       record.sandbox = {
         slotIndex: launched.slot.index,
@@ -173,7 +174,7 @@ export class ActorSandbox {
       imageDigest: was.imageDigest,
       startedAtMs: was.startedAtMs,
       cut,
-      loaded: was.fromGeneration === 0 ? Promise.resolve() : node.runtime.waitRestored(id),
+      load: new BackgroundLoad(() => (was.fromGeneration === 0 ? Promise.resolve() : node.runtime.waitRestored(id))),
     };
     this.#running = running;
     await node.cgroups.moveBack(id);
@@ -192,11 +193,12 @@ export class ActorSandbox {
   /** The files of a background restore stay until its load has ended well; a load that fails is a crash (design.md §6). */
   #watchLoad(running: Running, unpin: (() => Promise<void>) | undefined): void {
     const { log, idle } = this.#options;
-    running.loaded
+    running.load.ended
       .catch(async (error: unknown) => {
-        log.error("the background load of its memory failed", { error });
         // A suspend under way finds it by itself; a resume under way ends first.
         await idle();
+        if (this.#running !== running || running.stopped !== undefined) return;
+        log.error("the background load of its memory failed", { error });
         await this.died(running, `loading its memory failed: ${asSubstrateError(error).message}`);
       })
       .then(() => unpin?.())

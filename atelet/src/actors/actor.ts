@@ -322,7 +322,7 @@ export class Actor {
       );
     }
     try {
-      await phases.run("load", () => running.loaded);
+      await phases.run("load", () => running.load.finish());
       await checkpoint({ ...this.#sourceOptions(phases), id: this.id, running });
     } catch (error) {
       const { code, message } = asSubstrateError(error);

@@ -1,3 +1,4 @@
+import { type BackgroundLoad } from "./background-load.ts";
 import { type Booking } from "../ledger/contract.ts";
 import { type Slot } from "../network/network.ts";
 import { type RouteEndpoint } from "./route-level.ts";
@@ -12,7 +13,7 @@ export interface Running {
   /** Its session ended: paused and cut until it is granted anew. */
   cut: boolean;
   /** How the background load of its memory ended; a suspend waits for it. */
-  loaded: Promise<void>;
+  load: BackgroundLoad;
   /** Set once it is being stopped, by whomever. */
   stopped?: Promise<void> | undefined;
 }
