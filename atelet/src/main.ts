@@ -35,7 +35,10 @@ const EXIT_MS = 2000;
 
 const config = readConfig();
 const log = createLogger("atelet", config.logLevel).child({ node: config.nodeName });
+const stopping = new AbortController();
 const ending = new AbortController();
+// From the first moment: what an earlier atelet left running is adopted first and then suspended, not killed.
+const terminated = new Promise((resolve) => process.once("SIGTERM", resolve));
 
 const supervisor = connectSupervisor();
 await supervisor.ready;
@@ -109,6 +112,7 @@ const node: NodeContext = {
   metrics,
   session: () => supervisor.session(),
   log,
+  stopping: stopping.signal,
   signal: ending.signal,
 };
 const releases = new Releases(inState("released"));
@@ -154,7 +158,7 @@ const server = await startRpcServer({
 const metricsServer = await startMetricsServer({
   listen: `${config.metricsListen.host}:${config.metricsListen.port}`,
   registry,
-  readyz: { ending: () => (ending.signal.aborted ? "the atelet is shutting down" : undefined) },
+  readyz: { ending: () => (stopping.signal.aborted ? "the atelet is shutting down" : undefined) },
   log,
 });
 log.info("atelet started", {
@@ -167,6 +171,7 @@ log.info("atelet started", {
 /** The last resort of design.md §7: suspend everything, as far as the grace period goes. */
 async function shutDown(): Promise<void> {
   log.info("shutting down: suspending all running actors", { graceMs: config.graceMs });
+  stopping.abort();
   await Promise.race([actors.suspendAll(), delay(Math.max(0, config.graceMs - EXIT_MS))]);
   ending.abort();
   await server.stop(EXIT_MS / 2);
@@ -176,12 +181,11 @@ async function shutDown(): Promise<void> {
   await cgroups.destroy();
 }
 
-process.once("SIGTERM", () => {
-  shutDown().then(
-    () => process.exit(0),
-    (error: unknown) => {
-      log.error("shutting down failed", { error });
-      process.exit(1);
-    },
-  );
-});
+await terminated;
+try {
+  await shutDown();
+  process.exit(0);
+} catch (error) {
+  log.error("shutting down failed", { error });
+  process.exit(1);
+}

@@ -224,11 +224,12 @@ describe("sync suspend", () => {
     node.runtime.only().memory = 77;
     node.session = "s2";
     await node.actors.endSession();
+    node.stopping.abort();
     await node.actors.suspendAll();
     expect(storage(actor)).toEqual(["1 PENDING"]);
     await granted(2);
-    await actor.resume();
-    expect(node.runtime.only().memory).toBe(77);
+    await expect(actor.resume()).rejects.toMatchObject({ code: "SHUTTING_DOWN" });
+    expect(node.runtime.sandboxes.size).toBe(0);
   });
 });
 

@@ -186,6 +186,7 @@ export class Actor {
     if (this.#operations.type === "SUSPEND") await this.#operations.idle("SUSPEND");
     this.#refuseIfGone();
     if (this.record.held) throw new SubstrateError("HELD", heldMessage(this.name));
+    if (this.#node.stopping.aborted) throw stopping(this.name);
     if (this.#operations.type === "RESUME") {
       await this.#operations.done();
       return;
@@ -403,6 +404,16 @@ function busy(name: string): SubstrateError {
   return new SubstrateError("OPERATION_IN_PROGRESS", `another operation is in progress for actor ${name}`, {
     retryAfterMs: 1000,
   });
+}
+
+function stopping(name: string): SubstrateError {
+  return new SubstrateError(
+    "SHUTTING_DOWN",
+    `the node of actor ${name} is shutting down; it is not started there now`,
+    {
+      retryAfterMs: 2000,
+    },
+  );
 }
 
 function heldMessage(name: string): string {

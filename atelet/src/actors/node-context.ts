@@ -42,7 +42,9 @@ export interface NodeContext {
   /** The current session, or undefined before the supervisor has told it. */
   session(): string | undefined;
   log: Logger;
-  /** Aborted when the atelet ends. */
+  /** Aborted when the atelet is told to end: nothing new is started. */
+  stopping: AbortSignal;
+  /** Aborted when all is saved and the atelet ends. */
   signal: AbortSignal;
 }
 

@@ -226,6 +226,7 @@ export class TestNode {
   ledger = new MemoryLedger({ limitBytes: 2 ** 30, reserveBytes: 0 });
   actors!: NodeActors;
   #ending = new AbortController();
+  readonly stopping = new AbortController();
 
   constructor(dir: string, storeDir: string) {
     this.dir = dir;
@@ -275,6 +276,7 @@ export class TestNode {
       metrics: createAteletMetrics(new Registry(), this.ledger, () => 0),
       session: () => this.session,
       log,
+      stopping: this.stopping.signal,
       signal: this.#ending.signal,
     };
     const releases = new Releases(join(this.dir, "released"));
