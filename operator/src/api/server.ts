@@ -134,6 +134,8 @@ function answerError(
   const status = statusOf(error, parseActorPath((incoming.url ?? "/").split("?")[0] ?? "/")?.name);
   const facts = { method: incoming.method, path: incoming.url, code: status.code };
   if (status.code >= 500 && status.code !== 503) log.error("request failed", { ...facts, error });
+  // kube-apiserver looks for documents that not every API has (/openapi/v2), again and again
+  else if (error instanceof PathNotFound) log.debug("request refused", { ...facts, message: status.message });
   else log.info("request refused", { ...facts, message: status.message });
   if (response.headersSent) {
     // the reader must see that what it got is not the whole
