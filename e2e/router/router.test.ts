@@ -163,13 +163,26 @@ describe("sleep and wake", () => {
     await rig.startOperator();
     rig.onOperatorWake = () => Promise.reject(new SubstrateError("HELD", "spec.state is Suspended"));
     const held = await rig.get("counter");
-    expect([held.status, code(held.body), held.headers["retry-after"]]).toEqual([503, "HELD", "5"]);
+    expect([held.status, code(held.body), held.headers["retry-after"]]).toEqual([503, "HELD", undefined]);
+    const why = "Actor default/counter: Template default/t does not exist: create it, or fix spec.templateRef";
+    rig.onOperatorWake = () => Promise.reject(new SubstrateError("TEMPLATE_MISSING", why));
+    const missing = await rig.get("counter");
+    expect(missing.headers["retry-after"]).toBeUndefined();
+    expect(JSON.parse(missing.body)).toMatchObject({
+      error: {
+        code: "TEMPLATE_MISSING",
+        message: why.replace("Actor default/counter:", "actor default/counter could not be woken:"),
+      },
+    });
+    rig.onOperatorWake = () =>
+      Promise.reject(new SubstrateError("TEMPLATE_NOT_READY", "it is tried again", { retryAfterMs: 60_000 }));
+    expect((await rig.get("counter")).headers["retry-after"]).toBe("60");
     rig.onOperatorWake = () => {
       rig.atelet.show(routeOf(counter, "ROUTE_STATE_RUNNING"));
       return Promise.resolve();
     };
     expect((await rig.get("counter")).status).toBe(200);
-    expect(rig.operatorWakes).toHaveLength(2);
+    expect(rig.operatorWakes).toHaveLength(4);
   });
 
   test("the wake timeout is a 503 with Retry-After; HELD and FAILING say why", async () => {

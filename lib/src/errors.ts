@@ -32,6 +32,10 @@ export const errorCatalogue = {
   IMAGE_INVALID: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
   /** The program ended, or its sandbox died. */
   PROGRAM_EXITED: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
+  /** The actor's Template is not there. */
+  TEMPLATE_MISSING: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
+  /** No run of the actor's Template has succeeded yet. */
+  TEMPLATE_NOT_READY: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
   NOT_READY: { grpc: grpcStatus.DEADLINE_EXCEEDED, http: 503 },
   CHECKPOINT_FAILED: { grpc: grpcStatus.INTERNAL, http: 500 },
   RESTORE_FAILED: { grpc: grpcStatus.INTERNAL, http: 503 },

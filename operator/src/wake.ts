@@ -87,7 +87,7 @@ export class Waker {
 
   /**
    * Resolves when the actor's program is ready. Gives up after the Template's wakeTimeout. Throws SubstrateError:
-   * UNKNOWN_ACTOR, HELD, NOT_READY, NO_ROOM, NODE_UNAVAILABLE or what the node's resume failed with.
+   * UNKNOWN_ACTOR, HELD, TEMPLATE_MISSING, TEMPLATE_NOT_READY, NO_ROOM, NODE_UNAVAILABLE or what the node's resume failed with.
    * @param operationId is used unless a wake under way is joined.
    */
   wake(uid: string, key: string, operationId: string): Promise<WakeResult> {

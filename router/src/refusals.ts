@@ -95,10 +95,27 @@ export function notInTime(
   });
 }
 
+/** Only who made the error knows whether trying again may help: without a word of his, only a person ends it. */
+const retryAsSaid: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  "UNKNOWN_ACTOR",
+  "HELD",
+  "TEMPLATE_MISSING",
+  "TEMPLATE_NOT_READY",
+]);
+
 /** A wake that failed for good, told to those who waited for it. */
 export function wakeFailed(key: string, error: SubstrateError): SubstrateError {
-  return new SubstrateError(error.code, `actor ${key} could not be woken: ${error.message}`, {
+  const retryAfterMs = error.retryAfterMs ?? (retryAsSaid.has(error.code) ? undefined : defaultRetryAfterMs);
+  return new SubstrateError(error.code, aboutWake(key, error.message), {
     cause: error,
-    ...(error.code === "UNKNOWN_ACTOR" ? {} : { retryAfterMs: error.retryAfterMs ?? defaultRetryAfterMs }),
+    ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
   });
+}
+
+/** Names the actor once: the operator's and the atelet's messages mostly do already. */
+function aboutWake(key: string, message: string): string {
+  const subject = `Actor ${key}`;
+  if (message.startsWith(`${subject} `)) return message;
+  const why = message.startsWith(`${subject}: `) ? message.slice(subject.length + 2) : message;
+  return `actor ${key} could not be woken: ${why}`;
 }
