@@ -26,6 +26,7 @@ import { type EventRecorder } from "./events.ts";
 import { type Freshest } from "./freshest.ts";
 import { actorUidLabel, snapshotName } from "./generations.ts";
 import { type Hold, troubleOf } from "./hold.ts";
+import { LateEvents } from "./late-events.ts";
 import { type OperatorMetrics } from "./metrics.ts";
 import { hiddenForMs } from "./operation-record.ts";
 import { type Operations } from "./operations.ts";
@@ -33,7 +34,7 @@ import { programOf } from "./programs.ts";
 import { type ReconcileResult } from "./queue.ts";
 import { type Revisions } from "./revisions.ts";
 import { SettledStates } from "./settled-states.ts";
-import { statusEvents } from "./status-events.ts";
+import { type EventFacts, statusEvents } from "./status-events.ts";
 import { type Waker } from "./wake.ts";
 
 export interface ActorReconcilerOptions {
@@ -67,6 +68,7 @@ interface Findings {
 export class ActorReconciler {
   readonly #options: ActorReconcilerOptions;
   readonly #states = new SettledStates();
+  readonly #lateEvents = new LateEvents();
 
   constructor(options: ActorReconcilerOptions) {
     this.#options = options;
@@ -181,6 +183,7 @@ export class ActorReconciler {
   }
 
   async #delete(actor: Actor): Promise<ReconcileResult> {
+    this.#lateEvents.forget(actor.metadata.uid ?? "");
     const { blocked, requeueAfterMs } = await this.#options.deletion.run(actor);
     if (blocked !== undefined) await this.#writeStatus(actor, { blocked });
     if (requeueAfterMs !== undefined) return { requeueAfterMs };
@@ -200,6 +203,7 @@ export class ActorReconciler {
   /** Drops what is remembered of an actor that is gone. */
   forget(uid: string): void {
     this.#states.forget(uid);
+    this.#lateEvents.forget(uid);
     this.#options.operations.forget(uid);
     this.#options.hold.forget(uid);
   }
@@ -223,6 +227,7 @@ export class ActorReconciler {
     const settled = this.#states.settle(uid, observedState(seen), actor.status?.state, performance.now());
     soonest(findings, settled.recheckAfterMs);
     const status = desiredStatus({ ...seen, state: settled.state });
+    let fresh: EventFacts[] = [];
     if (differs(status, actor.status) && !this.#waits(actor, status, findings)) {
       const applied = { metadata: { name, namespace: namespace ?? "", uid }, status: status as ActorStatus };
       try {
@@ -234,8 +239,11 @@ export class ActorReconciler {
         throw error;
       }
       metrics.statusWrite("Actor");
-      for (const facts of statusEvents(actor.status, status)) events.record(actor, facts);
+      fresh = statusEvents(actor.status, status);
     }
+    const due = this.#lateEvents.due(uid, fresh, status, performance.now());
+    for (const facts of due.events) events.record(actor, facts);
+    soonest(findings, due.recheckAfterMs);
     if (status.lastOperation?.endTime !== undefined) operations.shown(uid, status.lastOperation.id);
     soonest(findings, hiddenForMs(seen.operations, seen.now));
     // one finished operation is shown at a time

@@ -38,7 +38,7 @@ export class Leadership {
   proof(): Leader {
     const held = this.#holder.held;
     if (held === undefined) {
-      const message = "this operator does not hold its Lease now; try again";
+      const message = "this operator does not lead now: it has just begun, or another one does";
       throw new SubstrateError("SHUTTING_DOWN", message, { retryAfterMs: 1_000 });
     }
     return { term: BigInt(held.term) };

@@ -57,7 +57,9 @@ describe("shortfall", () => {
     expect(shortfall([], request)).toMatch("no node has registered");
     expect(shortfall([node("a", 1, { reachable: false })], request)).toMatch("can be reached");
     expect(shortfall([node("a", 1, { unschedulable: true })], request)).toMatch("cordoned");
-    expect(shortfall([node("a", 100)], request)).toMatch("needs 132 MiB, 32 MiB more than the emptiest of 1 node(s)");
+    expect(shortfall([node("a", 100)], request)).toMatch(
+      "needs 132 MiB (its limit and 32 MiB for the runtime), 32 MiB more than the emptiest of 1 node(s)",
+    );
     expect(shortfall([node("a", 500)], request)).toMatch("refused by 1 node(s)");
   });
 });

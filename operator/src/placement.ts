@@ -59,8 +59,9 @@ export function shortfall(nodes: readonly PlacementNode[], request: PlacementReq
   const best = Math.max(...open.map(roomBytes));
   const missing = Math.ceil((request.bookingBytes - best) / mebibyte);
   const need = Math.ceil(request.bookingBytes / mebibyte);
+  const what = `needs ${need} MiB (its limit and ${runtimeOverheadBytes / mebibyte} MiB for the runtime)`;
   const advice = "suspend other actors, lower the Template's memory or add a node";
   return missing > 0
-    ? `needs ${need} MiB, ${missing} MiB more than the emptiest of ${open.length} node(s) has free: ${advice}`
-    : `needs ${need} MiB, refused by ${open.length} node(s) for want of room: ${advice}`;
+    ? `${what}, ${missing} MiB more than the emptiest of ${open.length} node(s) has free: ${advice}`
+    : `${what}, refused by ${open.length} node(s) for want of room: ${advice}`;
 }

@@ -22,6 +22,11 @@ describe("statusEvents", () => {
     expect(reasons(asleep, { ...asleep, state: "ACTOR_STATE_RUNNING" })).toEqual([]);
   });
 
+  it("is silent of a wake that spec.state forbids", () => {
+    const lastOperation = { id: "o", type: "Resume", result: "Failed", reason: "HELD", startTime: time } as const;
+    expect(reasons({}, { lastOperation })).toEqual([]);
+  });
+
   it("tells each crash, failure and shortfall once", () => {
     const after: ActorStatus = {
       crash: { message: "ended", time },

@@ -10,6 +10,9 @@ export interface EventFacts {
 /** Ready reasons of which a person should hear in `kubectl describe`, each once when it begins. */
 const notableReasons = ["NodeUnavailable", "DeletionBlocked", "TemplateMissing"] as const;
 
+/** A Template that is deleted just before its actors is nothing abnormal. */
+export const lateReasons: ReadonlySet<EventReason> = new Set(["TemplateMissing"]);
+
 function condition(
   status: Partial<ActorStatus> | undefined,
   type: string,
@@ -45,6 +48,8 @@ export function statusEvents(before: Partial<ActorStatus> | undefined, after: Pa
   const last = after.lastOperation;
   if (
     last?.result === "Failed" &&
+    // what spec.state asks for is nothing abnormal
+    last.reason !== "HELD" &&
     !(before?.lastOperation?.id === last.id && before.lastOperation.result === "Failed")
   ) {
     const why = `${last.reason === undefined ? "" : `${reasonOf(last.reason)}: `}${last.message ?? ""}`;

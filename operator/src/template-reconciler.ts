@@ -8,10 +8,11 @@ import { type ConditionFacts, isoSeconds, mergeConditions } from "./conditions.t
 import { type EventRecorder } from "./events.ts";
 import { type Freshest } from "./freshest.ts";
 import { type OperatorMetrics } from "./metrics.ts";
-import { buildProgram, programPart, revisionOf } from "./program.ts";
+import { buildProgram, type ProgramPart, programPart, revisionOf } from "./program.ts";
 import { type ReconcileResult } from "./queue.ts";
 import { type Reason, reasonOf } from "./reasons.ts";
 import { type Revisions } from "./revisions.ts";
+import { trialFailure } from "./trial-failure.ts";
 import { type FailedTrial, type Trials } from "./trials.ts";
 
 export interface TemplateReconcilerOptions {
@@ -91,21 +92,21 @@ export class TemplateReconciler {
         return {};
       }
       case "failed":
-        return this.#failed(template, revision, part.image, outcome);
+        return this.#failed(template, revision, part, outcome);
     }
   }
 
   async #failed(
     template: Template,
     revision: string,
-    image: string,
+    part: ProgramPart,
     { error, retryAtUnixMs }: FailedTrial,
   ): Promise<ReconcileResult> {
     const next =
       retryAtUnixMs === undefined
         ? "it is not tried again before the Template changes"
         : `it is tried again at ${isoSeconds(retryAtUnixMs)}`;
-    const message = `Image ${image}: ${error.message}; ${next}`;
+    const message = `${trialFailure(part, error)}; ${next}`;
     await this.#write(template, revision, { phase: "Failed", reason: reasonOf(error.code), message });
     if (retryAtUnixMs === undefined) return {};
     const leftMs = retryAtUnixMs - Date.now();

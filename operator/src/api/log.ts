@@ -24,6 +24,10 @@ export function logHandler(atelets: Atelets): Handler {
   return async ({ actor, query, response, signal }) => {
     const { follow, tailLines } = parseLogQuery(query);
     const nodeName = actor.status?.assignment?.nodeName;
+    if (actor.status?.assignment === undefined) {
+      const message = `Actor ${keyOf(actor)} has never run, so there is no output: its first request starts it`;
+      throw new SubstrateError("NOT_READY", message);
+    }
     if (nodeName === undefined) {
       const message = `Actor ${keyOf(actor)} is on no node now; its output is kept on the node that it ran on last`;
       throw new SubstrateError("NODE_UNAVAILABLE", `${message}: wake it to read on`);
