@@ -8,12 +8,15 @@ export class Program {
   readonly seen: IncomingMessage["headers"][] = [];
   readonly waiting: ServerResponse[] = [];
   readonly #server: Server;
+  /** Connections that have carried a request. */
+  readonly #kept = new WeakSet<object>();
   #sent = 0;
 
   constructor() {
     this.#server = createServer((request, response) => {
       this.seen.push(request.headers);
       this.#answer(request, response);
+      this.#kept.add(request.socket);
     });
     this.#server.on("upgrade", (request: IncomingMessage, socket: Duplex) => {
       acceptWebSocket(request, socket);
@@ -64,6 +67,11 @@ export class Program {
         break;
       case "/break":
         request.socket.destroy();
+        break;
+      case "/break-if-kept":
+        // a keep-alive race: the connection closes just when a second request comes
+        if (this.#kept.has(request.socket)) request.socket.destroy();
+        else response.end("first on its connection");
         break;
       case "/half":
         response.writeHead(200, { "content-length": "100" }).write("half");

@@ -99,6 +99,22 @@ describe("a running actor", () => {
     expect(await rig.metric("substrate_router_open_requests")).toBe(0);
   });
 
+  test("regression: a GET that kills its program was sent to it twice", async () => {
+    rig.atelet.show(routeOf(counter, "ROUTE_STATE_RUNNING"));
+    const broken = await rig.get("counter", "/break");
+    expect([broken.status, code(broken.body)]).toEqual([502, "ACTOR_UNREACHABLE"]);
+    expect(program.seen).toHaveLength(1);
+  });
+
+  test("a kept connection that breaks just when a request comes: a GET is sent once more, a POST is not", async () => {
+    rig.atelet.show(routeOf(counter, "ROUTE_STATE_RUNNING"));
+    expect(await rig.get("counter")).toMatchObject({ status: 200 });
+    expect(await rig.get("counter", "/break-if-kept")).toMatchObject({ status: 200, body: "first on its connection" });
+    expect(program.seen).toHaveLength(3);
+    expect((await rig.get("counter", "/break-if-kept", { method: "POST" })).status).toBe(502);
+    expect(program.seen).toHaveLength(4);
+  });
+
   test("a connection refused by a stale route waits for the newer one", async () => {
     const stale = new Program();
     await stale.listen();

@@ -19,8 +19,7 @@ export function trialFailure({ image, memoryBytes }: ProgramPart, { code, messag
     const booking = `${formatBytes(bookingBytes(memoryBytes))} with the runtime's own ${formatBytes(bookingBytes(0))}`;
     return `resources.limits.memory is ${formatBytes(memoryBytes)}, ${booking}: ${why}`;
   }
-  if (code !== "IMAGE_UNAVAILABLE" && code !== "IMAGE_INVALID")
-    return why;
+  if (code !== "IMAGE_UNAVAILABLE" && code !== "IMAGE_INVALID") return why;
   const about = `Image ${image}: `;
   return why.toLowerCase().startsWith(about.toLowerCase()) ? about + why.slice(about.length) : about + why;
 }

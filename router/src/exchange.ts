@@ -8,6 +8,7 @@ import { requestHeaders, responseHeaders } from "./headers.ts";
 import { sendError } from "./replies.ts";
 import { Ticket } from "./ticket.ts";
 import { Tries } from "./tries.ts";
+import { type UpstreamConnection, type UpstreamDispatch } from "./upstream-client.ts";
 
 export interface ExchangeDeps extends AdmissionDeps {
   log: Logger;
@@ -17,7 +18,10 @@ export interface ExchangeDeps extends AdmissionDeps {
   isDraining(): boolean;
 }
 
-/** Methods that may be sent twice (RFC 9110 §9.2.2): a connection that broke before any answer is tried once more. */
+/**
+ * Methods that may be sent twice (RFC 9110 §9.2.2). One is, once, when a kept connection breaks before any answer: its
+ * program may have closed it just when the request came. A new connection that breaks was broken by the request.
+ */
 const idempotent: ReadonlySet<string> = new Set(["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"]);
 
 /** One request and its response, from arrival to end; the handler of its own dispatches. */
@@ -30,6 +34,8 @@ export class Exchange implements Dispatcher.DispatchHandler {
   #ticket: Ticket | undefined;
   #body: RequestBody | undefined;
   #controller: Dispatcher.DispatchController | undefined;
+  #connection: UpstreamConnection | undefined;
+  #onKeptConnection = false;
   #clientGone = false;
   #repeated = false;
   #wroteBody = false;
@@ -56,8 +62,13 @@ export class Exchange implements Dispatcher.DispatchHandler {
     }
   }
 
+  onUpstream(connection: UpstreamConnection): void {
+    this.#connection = connection;
+  }
+
   onRequestStart(controller: Dispatcher.DispatchController): void {
     this.#controller = controller;
+    this.#onKeptConnection = this.#connection?.use() === true;
     if (this.#clientGone) controller.abort(new Error("the client has gone"));
   }
 
@@ -108,12 +119,17 @@ export class Exchange implements Dispatcher.DispatchHandler {
       this.#tryAgain(ticket, error);
     } else if (code === "UND_ERR_HEADERS_TIMEOUT") {
       this.#refuse(new SubstrateError("TIMEOUT", `actor ${this.#admission.key ?? ""} did not answer in time`));
-    } else if (!this.#repeated && this.#body === undefined && idempotent.has(this.#request.method ?? "")) {
+    } else if (this.#mayRepeat()) {
       this.#repeated = true;
       this.#tryAgain(ticket, error);
     } else {
       this.#refuse(unreachable(this.#admission.key, `broke the connection before it had answered`, error));
     }
+  }
+
+  #mayRepeat(): boolean {
+    if (this.#repeated || !this.#onKeptConnection) return false;
+    return this.#body === undefined && idempotent.has(this.#request.method ?? "");
   }
 
   #sendLater(ticket: Promise<Ticket>): void {
@@ -140,7 +156,8 @@ export class Exchange implements Dispatcher.DispatchHandler {
     const { method = "GET" } = this.#request;
     const path = originForm(this.#request.url ?? "/");
     const headers = requestHeaders(this.#request);
-    ticket.upstream.pool.dispatch({ path, method, headers, body: this.#body ?? null }, this);
+    const options: UpstreamDispatch = { path, method, headers, body: this.#body ?? null, user: this };
+    ticket.upstream.pool.dispatch(options, this);
   }
 
   #tryAgain(ticket: Ticket, error: Error): void {

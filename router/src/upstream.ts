@@ -1,5 +1,6 @@
 import { type Endpoint } from "@substrate/lib/gen/substrate/atelet/v1/route.ts";
 import { Pool } from "undici";
+import { UpstreamClient } from "./upstream-client.ts";
 
 export interface UpstreamOptions {
   /** How long a running actor may take until its response's headers; then 504. */
@@ -30,6 +31,7 @@ export class Upstream {
       // An event stream may be silent for hours.
       bodyTimeout: 0,
       connectTimeout: options.connectTimeoutMs,
+      factory: (origin, clientOptions) => new UpstreamClient(origin, clientOptions),
     });
   }
 
