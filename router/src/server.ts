@@ -7,6 +7,8 @@ import { Upgrade } from "./upgrade.ts";
 
 /** Longer than the usual 60 s of load balancers, so that it is never we who close a connection they reuse. */
 const keepAliveTimeoutMs = 75_000;
+/** From the connection, or the first byte of its next request, to the end of the request's headers. */
+const headersTimeoutMs = 60_000;
 
 export interface HttpOptions {
   /** host:port; port 0 takes a free one. */
@@ -27,6 +29,8 @@ export class HttpServer {
       keepAliveTimeout: keepAliveTimeoutMs,
       // An upload may take as long as it likes, and a held one waits.
       requestTimeout: 0,
+      // Left out, it would be 0, too: a client that never ends its headers would hold a connection for ever.
+      headersTimeout: headersTimeoutMs,
       // Offers of HTTP/2 (curl --http2) are answered in HTTP/1.1, as RFC 9113 allows.
       shouldUpgradeCallback: (request) => request.headers.upgrade?.toLowerCase() !== "h2c",
     });
