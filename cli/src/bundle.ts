@@ -38,7 +38,8 @@ export async function bundleCli(outFile: string): Promise<void> {
     minifyWhitespace: true,
     legalComments: "none",
     plugins: [onlyDefinitions],
-    banner: { js: "#!/usr/bin/env node" },
+    // newer nodes would warn at each call of what a dependency of client-node uses
+    banner: { js: "#!/usr/bin/env node\nprocess.noDeprecation = true;" },
     logLevel: "error",
   });
   await chmod(outFile, 0o755);

@@ -1,6 +1,7 @@
 import type { Actor, LastOperation } from "@substrate/crds/actor.ts";
 import { operationOf } from "./actors.ts";
 import { CommandFailure } from "./failure.ts";
+import { withoutSubject } from "./subject.ts";
 
 export interface Started {
   readonly id: string;
@@ -122,7 +123,7 @@ export class Follower {
     const reason = operation.reason === undefined ? "" : ` (${operation.reason})`;
     return new CommandFailure(
       "operationFailed",
-      `${this.#options.verb} of actor ${this.#key} failed: ${operation.message ?? "no message"}${reason}`,
+      `${this.#options.verb} of actor ${this.#key} failed: ${withoutSubject(this.#key, operation.message ?? "no message")}${reason}`,
       operation.reason === "REQUESTS_OPEN" ? "wait for its requests, or cut them with --force" : undefined,
     );
   }

@@ -1,6 +1,7 @@
 import { type Connection } from "./connection.ts";
 import { type ActorAddress } from "./address.ts";
 import { CommandFailure } from "./failure.ts";
+import { withoutSubject } from "./subject.ts";
 
 /** The part of metav1.Status that is told to a person. */
 interface StatusObject {
@@ -40,7 +41,8 @@ export async function refusal(
   body: string,
 ): Promise<CommandFailure> {
   const said = parseStatus(body);
-  const message = said?.message ?? (body.trim() === "" ? `HTTP ${status}` : body.trim());
+  const text = said?.message ?? (body.trim() === "" ? `HTTP ${status}` : body.trim());
+  const message = actor === undefined ? text : withoutSubject(`${actor.namespace}/${actor.name}`, text);
   const object = actor === undefined ? asked.resource : `actor ${actor.namespace}/${actor.name}`;
   switch (status) {
     case 401:

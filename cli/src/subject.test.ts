@@ -1,0 +1,11 @@
+import { expect, test } from "vitest";
+import { withoutSubject } from "./subject.ts";
+
+test.each([
+  ["Actor default/a: node vm has no room", "node vm has no room"],
+  ["Actor default/a is kept asleep", "it is kept asleep"],
+  ["Actor default/ab is kept asleep", "Actor default/ab is kept asleep"],
+  ["2 requests open", "2 requests open"],
+])("%s", (message, expected) => {
+  expect(withoutSubject("default/a", message)).toBe(expected);
+});
