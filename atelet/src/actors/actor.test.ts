@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { chmod, open, readdir, rm, writeFile } from "node:fs/promises";
+import { chmod, open, readdir, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { SubstrateError } from "@substrate/lib/errors.ts";
@@ -344,16 +344,15 @@ describe("failures", () => {
 
   it("a store that is gone leaves the generation PENDING with the reason; it is stored when the store is back", async () => {
     const actor = await granted(1, { uploadDelayMs: 1 });
-    await rm(node.storeDir, { recursive: true, force: true });
-    await writeFile(node.storeDir, "not a folder");
     await actor.resume();
+    await rename(node.storeDir, `${node.storeDir}.away`);
     await suspend(actor);
     await vi.waitFor(() => {
       expect(actor.generations.newest()?.storage.message).toMatch(/upload to store default failed/);
     });
     expect(storage(actor)).toEqual(["1 PENDING"]);
     await actor.resume();
-    await rm(node.storeDir);
+    await rename(`${node.storeDir}.away`, node.storeDir);
     await vi.waitFor(
       () => {
         expect(storage(actor)).toEqual(["1 COMPLETED"]);
@@ -639,7 +638,7 @@ describe("kill -9 of the atelet", () => {
     await writeFile(join(actor.files.dir, "record.json"), "{ torn");
     await node.restart();
     expect(node.actors.all()).toEqual([]);
-    expect(await readdir(join(node.dir, "damaged"))).toHaveLength(1);
+    expect((await readdir(actor.files.dir)).filter((name) => name.startsWith("record.damaged."))).toHaveLength(1);
     await (await granted(2)).resume();
     expect(node.runtime.only().memory).toBe(31);
   });

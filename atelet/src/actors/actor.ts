@@ -152,9 +152,21 @@ export class Actor {
     this.#uploader.schedule();
   }
 
+  /** Generations that are here without a record, after it was damaged or removed: they count, and the head decides. */
+  async takeOver(): Promise<void> {
+    await this.generations.load();
+    const found = this.generations.all();
+    if (found.length === 0) return;
+    // What was made under an epoch was made by the node that had it: this one had at least the highest of them.
+    const priorEpoch = Math.max(...found.map(({ epoch }) => epoch));
+    this.record.claim = { state: "needed", priorEpoch };
+    this.#crashed(`its record on the node was lost; generation ${found[0]?.generation ?? 0} was found there`);
+  }
+
   /** A new grant: the caller has checked session and epoch. Durable when it resolves. */
   async assign(update: Pick<ActorRecord, "grant" | "program" | "held" | "clusterUid">): Promise<void> {
     const { record } = this;
+    const claimBefore = record.claim;
     const follows = update.grant.epoch === record.grant.epoch + 1;
     if (update.grant.epoch > record.grant.epoch) {
       // An epoch that was still to be claimed under passes its duty on, whatever number follows it.
@@ -162,8 +174,15 @@ export class Actor {
       const priorEpoch = record.claim.state === "needed" ? record.claim.priorEpoch : record.grant.epoch;
       record.claim = { state, priorEpoch };
     }
+    const { grant, program, held, clusterUid } = record;
     Object.assign(record, update);
-    await this.#save({ durable: true });
+    try {
+      await this.#save({ durable: true });
+    } catch (error) {
+      // What is not on disk was not granted.
+      Object.assign(record, { grant, program, held, clusterUid, claim: claimBefore });
+      throw error;
+    }
     const { running } = this.#sandbox;
     if (running?.cut !== true) return;
     await this.#sandbox.uncut(running);
@@ -290,10 +309,11 @@ export class Actor {
     const booking = await phases.run("place", () =>
       this.#node.ledger.place(program.memoryBytes + RUNTIME_OVERHEAD_BYTES, { deadlineMs: program.wakeTimeoutMs }),
     );
+    let source: Generation | undefined;
     try {
       const options = this.#sourceOptions(phases);
       await claimHead(options);
-      const source = await findSource(options);
+      source = await findSource(options);
       const image = await phases.run("image", async () => {
         const local = source === undefined ? undefined : await this.#node.images.local(source.imageDigest);
         return local ?? this.#node.images.ensure(pinnedReference(program.image, source?.imageDigest));
@@ -301,8 +321,32 @@ export class Actor {
       await this.#sandbox.start(image, source, booking, phases);
     } catch (error) {
       booking.free();
-      this.#backOff.failed(asSubstrateError(error).message, undefined);
+      this.#startFailed(asSubstrateError(error), source);
       throw error;
+    }
+    if (source !== undefined) source.restoreFailures = 0;
+    await this.#recordStart();
+  }
+
+  /** What does not lie in the program or its image (no room, no store, no registry) is no reason to slow down restarts. */
+  #startFailed({ code, message }: SubstrateError, source: Generation | undefined): void {
+    if (source !== undefined && code === "RESTORE_FAILED") source.restoreFailures += 1;
+    if (code === "RESTORE_FAILED" || code === "PROGRAM_EXITED" || code === "NOT_READY") {
+      this.#backOff.failed(message, undefined);
+    }
+  }
+
+  /** A sandbox that no record names would be removed by the next atelet: it must not serve. */
+  async #recordStart(): Promise<void> {
+    const { running } = this.#sandbox;
+    try {
+      await this.files.save(this.record, { durable: false });
+    } catch (error) {
+      if (running !== undefined) await this.#sandbox.stop(running);
+      throw new SubstrateError("NO_ROOM", `actor ${this.name} cannot be recorded on its node: ${messageOf(error)}`, {
+        cause: error,
+        retryAfterMs: 5000,
+      });
     }
   }
 
@@ -333,7 +377,6 @@ export class Actor {
     if (record.oldestUnsavedMs === 0) record.oldestUnsavedMs = Date.now();
     record.crash = undefined;
     await phases.run("teardown", () => this.#sandbox.stop(running));
-    await this.#save({ durable: false });
     await this.#uploader.dropReplaced();
     this.#uploader.schedule();
   }
@@ -389,15 +432,23 @@ export class Actor {
     }
   }
 
+  /** Routers and the operator hear of what is so, also when it could not be written down. */
   async #save(options: { durable: boolean }): Promise<void> {
-    await this.files.save(this.record, options);
-    this.#publish();
-    this.#changed(this);
+    try {
+      await this.files.save(this.record, options);
+    } finally {
+      this.#publish();
+      this.#changed(this);
+    }
   }
 
   #publish(): void {
     this.#node.routers.publish(this.route());
   }
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
 }
 
 function busy(name: string): SubstrateError {

@@ -165,6 +165,7 @@ function fromLocal(local: GenerationRecord): Generation {
     imageDigest,
     runtime,
     createdAtMs,
+    restoreFailures: 0,
     sizeBytes: local.files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
     storage: { ...pendingStorage },
   };

@@ -1,5 +1,4 @@
-import { copyFile, mkdir, rename, stat, truncate } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { copyFile, rm, stat, truncate } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { isMissing } from "../node-files.ts";
@@ -37,7 +36,10 @@ export class NodeActors {
     for (const uid of await actorUids(actorsDir)) {
       const files = new ActorFiles(actorsDir, uid);
       const record = await this.#loadOrSetAside(uid, files);
-      if (record === undefined || this.#releases.epoch(uid) >= record.grant.epoch) await files.remove();
+      if (record === undefined) {
+        // Generations without a record wait for the next grant, which takes them over.
+        if (!(await files.hasGenerations())) await files.remove();
+      } else if (this.#releases.epoch(uid) >= record.grant.epoch) await files.remove();
       else this.#actors.set(uid, this.#make(record, files));
     }
     const actors = [...this.#actors.values()];
@@ -62,17 +64,12 @@ export class NodeActors {
     try {
       return await files.load();
     } catch (error) {
-      const aside = join(this.#node.stateDir, "damaged", `${uid}.${Date.now()}`);
-      this.#node.log.error(
-        "an actor's record cannot be read; it is set aside, the store decides what it resumes from",
-        {
-          uid,
-          aside,
-          error,
-        },
-      );
-      await mkdir(dirname(aside), { recursive: true, mode: 0o700 });
-      await rename(files.dir, aside);
+      const aside = await files.setRecordAside();
+      this.#node.log.error("an actor's record cannot be read; what it goes on from is decided anew by head and files", {
+        uid,
+        aside,
+        error,
+      });
       return undefined;
     }
   }
@@ -137,6 +134,7 @@ export class NodeActors {
       const files = new ActorFiles(this.#node.actorsDir, actor.uid);
       await files.create();
       const made = this.#make(newRecord(assignment), files);
+      await made.takeOver();
       await made.assign(assignment);
       this.#actors.set(actor.uid, made);
       this.#notify({ actor: made });
@@ -172,7 +170,7 @@ export class NodeActors {
         await actor.leave();
         this.#actors.delete(key.uid);
         this.#node.routers.gone(key.uid);
-      }
+      } else await new ActorFiles(this.#node.actorsDir, key.uid).remove();
       if (options.deleting) {
         const store = this.#node.store(actor?.record.program.store ?? "default");
         await store.deleteActor({ clusterUid: options.clusterUid, namespaceUid: key.namespaceUid, actorUid: key.uid });
@@ -244,12 +242,13 @@ function newRecord({ actor, grant, program, held, clusterUid }: Assignment): Act
     actor,
     clusterUid,
     grant,
-    // An epoch other than the very first one may follow a life elsewhere: the head decides.
-    claim: { state: grant.epoch === 1 ? "none" : "needed", priorEpoch: 0 },
+    // Whatever the epoch's number: a node that knows nothing of the actor can't tell a first life from a lost record.
+    claim: { state: "needed", priorEpoch: 0 },
     program,
     held,
     deleting: false,
     generations: [],
+    litter: [],
     oldestUnsavedMs: 0,
     lastActivityMs: 0,
   };
@@ -263,6 +262,11 @@ async function rotate(path: string): Promise<void> {
     if (isMissing(error)) return;
     throw error;
   }
-  await copyFile(path, `${path}.1`);
-  await truncate(path, 0);
+  // The bound comes first: on a full disk the older piece is given up rather than the node.
+  try {
+    await rm(`${path}.1`, { force: true });
+    await copyFile(path, `${path}.1`);
+  } finally {
+    await truncate(path, 0);
+  }
 }

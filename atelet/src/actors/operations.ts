@@ -89,7 +89,12 @@ export class Operations {
     }
     this.#current = undefined;
     if (mode === "ASYNC" || failure !== undefined) finish(operation, failure);
-    await save();
+    try {
+      await save();
+    } catch (error) {
+      // The image or the sandbox is what counts, and each is found again without this record.
+      log.error("the end of an operation could not be recorded", { operation: operation.id, error });
+    }
     const resume = operation.type === "RESUME";
     metrics.operation(resume ? "resume" : "suspend", failure === undefined ? "ok" : "failed", phases.fields());
     log.log(failure === undefined ? "info" : "warn", resume ? "restore timing" : "checkpoint timing", {

@@ -11,6 +11,7 @@ const LAST_PAUSE_MS = 250;
 const PROBE_MS = 5000;
 /** Of a refusing answer, for the message. */
 const BODY_CHARACTERS = 200;
+const DEAD = "it ended";
 
 export interface ReadinessOptions {
   host: string;
@@ -30,10 +31,12 @@ export async function waitUntilReady(options: ReadinessOptions): Promise<void> {
   const endMs = performance.now() + options.deadlineMs;
   let last = "no answer yet";
   for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 1.5, LAST_PAUSE_MS)) {
-    const result = await probe(options);
+    const answered = new AbortController();
+    const result = await Promise.race([probe(options), untilDead(options, answered.signal)]);
+    answered.abort();
     if (result === undefined) return;
     last = result;
-    if (!(await options.alive())) {
+    if (result === DEAD || !(await options.alive())) {
       throw new SubstrateError("PROGRAM_EXITED", `the program of ${options.title} ended before it was ready`);
     }
     if (performance.now() > endMs) {
@@ -46,6 +49,15 @@ export async function waitUntilReady(options: ReadinessOptions): Promise<void> {
     options.signal.throwIfAborted();
     await delay(pauseMs, undefined, { signal: options.signal });
   }
+}
+
+/** A program that hangs up on nobody, because it is gone, must not cost a whole probe's time. */
+async function untilDead({ alive }: ReadinessOptions, answered: AbortSignal): Promise<typeof DEAD> {
+  do {
+    await delay(LAST_PAUSE_MS, undefined, { signal: answered }).catch(() => undefined);
+    // Once there is an answer nobody waits for this any more.
+  } while (!answered.aborted && (await alive()));
+  return DEAD;
 }
 
 /** Why it isn't ready, or undefined. */

@@ -1,4 +1,4 @@
-import { mkdir, readdir } from "node:fs/promises";
+import { mkdir, readdir, rename } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 import { isMissing, readJson, removeFolder, writeJson } from "../node-files.ts";
@@ -47,6 +47,8 @@ const generationSchema = z.object({
   runtime: z.string(),
   createdAtMs: z.number(),
   sizeBytes: z.number(),
+  /** Restores of it that failed since one went well. */
+  restoreFailures: z.number().int(),
   storage: storageSchema,
 });
 /** What the node knows of one generation, whether or not its files are here. */
@@ -77,6 +79,8 @@ const recordSchema = z.object({
   held: z.boolean(),
   deleting: z.boolean(),
   generations: z.array(generationSchema),
+  /** Generations that were replaced while they were on their way into the store: what is there of them is to be removed. */
+  litter: z.array(z.object({ generation: z.number().int(), epoch: z.number().int() })),
   /** Since when the newest state that the store does not have exists; 0 when all is stored. */
   oldestUnsavedMs: z.number(),
   /** Present exactly while a sandbox may serve requests. */
@@ -144,6 +148,18 @@ export class ActorFiles {
     return parsed.data;
   }
 
+  /** Whether there is anything that a record could name. */
+  async hasGenerations(): Promise<boolean> {
+    return (await namesIn(this.generations)).length > 0;
+  }
+
+  /** Keeps a record that cannot be read for a person, under another name; @returns its path. */
+  async setRecordAside(): Promise<string> {
+    const aside = join(this.dir, `record.damaged.${Date.now()}.json`);
+    await rename(join(this.dir, "record.json"), aside);
+    return aside;
+  }
+
   async remove(): Promise<void> {
     await removeFolder(this.dir);
   }
@@ -156,9 +172,13 @@ export class ActorFiles {
   }
 }
 
-export async function actorUids(actorsDir: string): Promise<string[]> {
+export function actorUids(actorsDir: string): Promise<string[]> {
+  return namesIn(actorsDir);
+}
+
+async function namesIn(dir: string): Promise<string[]> {
   try {
-    return await readdir(actorsDir);
+    return await readdir(dir);
   } catch (error) {
     if (isMissing(error)) return [];
     throw error;

@@ -115,6 +115,7 @@ function fromManifest(manifest: Manifest, key: string, prefix: ActorPrefix): Gen
     imageDigest: manifest.imageDigest,
     runtime: manifest.sandbox.runtime,
     createdAtMs: Date.parse(manifest.createdAt),
+    restoreFailures: 0,
     sizeBytes: manifest.sizeBytes,
     storage: {
       state: "COMPLETED",

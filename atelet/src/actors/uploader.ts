@@ -75,13 +75,15 @@ export class Uploader {
 
   /** Generations that a newer one on this node has replaced need no upload of their own. */
   async dropReplaced(): Promise<void> {
-    const { generations } = this.#options;
+    const { generations, record } = this.#options;
     const newest = generations.newest();
     for (const older of [...generations.all()]) {
       if (newest === undefined || older.generation >= newest.generation) continue;
       if (older.generation === this.#uploading) continue;
       await generations.evict(older.generation);
-      if (older.storage.state !== "COMPLETED") generations.forget(older.generation);
+      if (older.storage.state === "COMPLETED") continue;
+      generations.forget(older.generation);
+      if (older.storage.message !== "") record.litter.push({ generation: older.generation, epoch: older.epoch });
     }
   }
 
@@ -120,6 +122,8 @@ export class Uploader {
   async #upload(target: Generation): Promise<void> {
     const { node, record, generations, log, changed } = this.#options;
     const unpin = generations.pin(target.generation);
+    // Until it has ended, parts of it may be in the store.
+    target.storage.message = "being uploaded";
     const startMs = performance.now();
     try {
       const result = await node.store(record.program.store).commit(
@@ -184,6 +188,10 @@ export class Uploader {
   /** Older generations go only after this one is committed; a failing collection blocks nothing and is tried again. */
   async #collect(completed: Generation): Promise<void> {
     const { node, record, generations, prefix, log, changed } = this.#options;
+    if (completed.restoreFailures > 0) {
+      log.warn("older generations are kept: this one could not be restored", { generation: completed.generation });
+      return;
+    }
     for (const older of generations.all().filter((g) => g.generation < completed.generation)) {
       try {
         await generations.evict(older.generation);
@@ -193,6 +201,14 @@ export class Uploader {
         generations.forget(older.generation);
       } catch (error) {
         log.warn("an older generation could not be removed yet", { generation: older.generation, error });
+      }
+    }
+    for (const litter of [...record.litter]) {
+      try {
+        await node.store(record.program.store).collect(prefix, litter.generation, litter.epoch);
+        record.litter.splice(record.litter.indexOf(litter), 1);
+      } catch (error) {
+        log.warn("what is left of a replaced upload could not be removed yet", { ...litter, error });
       }
     }
     await changed();

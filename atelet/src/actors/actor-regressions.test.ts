@@ -1,0 +1,141 @@
+import { randomUUID } from "node:crypto";
+import { mkdir, readdir, stat, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { afterEach, beforeEach, expect, it, vi } from "vitest";
+import { SubstrateError } from "@substrate/lib/errors.ts";
+import { type Actor } from "./actor.ts";
+import { clusterUid, key, program, TestNode } from "./test-node.ts";
+
+let node: TestNode;
+beforeEach(async () => {
+  node = await TestNode.create();
+});
+afterEach(async () => {
+  await node.stop();
+});
+async function granted(epoch = 1): Promise<Actor> {
+  const grant = { epoch, session: node.session };
+  await node.actors.assign({ actor: key, grant, program: program(), held: false, clusterUid });
+  return node.actors.get(key.uid);
+}
+const suspend = (actor: Actor, mode: "ASYNC" | "SYNC" = "ASYNC") =>
+  actor.suspend({
+    operationId: randomUUID(),
+    mode,
+    force: false,
+    targetGeneration: (actor.generations.newest()?.generation ?? 0) + 1,
+  });
+/** A folder in the place of the temporary file: no record can be written, as on a full disk. */
+const unwritable = (actor: Actor): string => join(actor.files.dir, "record.json.tmp");
+
+it("a failed suspend whose record cannot be saved opens the gate again", async () => {
+  const actor = await granted();
+  await actor.resume();
+  await mkdir(unwritable(actor));
+  node.runtime.failNext.checkpoint = new SubstrateError("CHECKPOINT_FAILED", "disk full");
+  await expect(suspend(actor)).rejects.toThrow();
+  expect(actor.state).toBe("RUNNING");
+  expect(node.routers.routes.get(key.uid)?.state).toBe("RUNNING");
+});
+
+it("a resume whose record cannot be saved leaves nothing that runs unrecorded", async () => {
+  const actor = await granted();
+  await mkdir(unwritable(actor));
+  await expect(actor.resume()).rejects.toThrow();
+  expect(node.runtime.sandboxes.size).toBe(0);
+  expect(actor.state).toBe("SUSPENDED");
+  expect(node.ledger.state().bookedBytes).toBe(0);
+});
+
+it("a damaged record, and the operator repeats the same epoch: nothing starts from nothing beside a stored state", async () => {
+  const actor = await granted();
+  await actor.resume();
+  node.runtime.only().memory = 31;
+  await suspend(actor, "SYNC");
+  await writeFile(join(actor.files.dir, "record.json"), "");
+  await node.restart();
+  // the session is the supervisor's and lives on: the grant in the status is still valid for the operator
+  const again = await granted(1).catch(() => granted(2));
+  await again.resume();
+  expect(node.runtime.only().memory).toBe(31);
+});
+
+it("a damaged record beside a generation that is only here: it is found and used, and said", async () => {
+  const actor = await granted();
+  await actor.resume();
+  node.runtime.only().memory = 32;
+  await suspend(actor);
+  await writeFile(join(actor.files.dir, "record.json"), "{");
+  await node.restart();
+  const again = await granted(1);
+  expect(again.record.crash?.message).toMatch(/record on the node was lost; generation 1 was found/);
+  await again.resume();
+  expect(node.runtime.only().memory).toBe(32);
+});
+
+it("an actor that was deleted while its record was damaged leaves no files", async () => {
+  const actor = await granted();
+  await actor.resume();
+  await suspend(actor);
+  await writeFile(join(actor.files.dir, "record.json"), "{");
+  await node.restart();
+  await node.actors.release(key, 1, { deleting: true, clusterUid });
+  expect(await readdir(join(node.dir, "actors"))).toEqual([]);
+});
+
+it("a log that cannot be copied for lack of space is cut all the same", async () => {
+  const actor = await granted();
+  await actor.resume();
+  // a folder in the copy's place: the copy fails as on a full disk
+  await mkdir(join(`${actor.files.log}.1`, "x"), { recursive: true });
+  await writeFile(actor.files.log, Buffer.alloc(9 * 2 ** 20));
+  await vi.waitFor(
+    async () => {
+      expect((await stat(actor.files.log)).size).toBe(0);
+    },
+    { timeout: 5000 },
+  );
+});
+
+it("a part of a replaced generation that had reached the store is removed with the next upload", async () => {
+  const actor = await granted();
+  await actor.resume();
+  await suspend(actor);
+  const part = join(node.storeDir, clusterUid, key.namespaceUid, key.uid, "1-1", "checkpoint.img");
+  await mkdir(dirname(part), { recursive: true });
+  await writeFile(part, "half");
+  const pending = actor.generations.newest();
+  if (pending !== undefined) pending.storage.message = "upload failed";
+  await actor.resume();
+  await suspend(actor, "SYNC");
+  await vi.waitFor(async () => {
+    expect((await node.storeKeys()).some((name) => name.includes("/1-1/"))).toBe(false);
+  });
+});
+
+it("no room is no crash: a wake is not slowed down when room has come", async () => {
+  const big = node.ledger.adopt(2 ** 30 - 2 ** 20);
+  const actor = await granted();
+  for (let i = 0; i < 2; i++) await expect(actor.resume()).rejects.toMatchObject({ code: "NO_ROOM" });
+  big.free();
+  await actor.resume();
+});
+
+it("a generation that could not be restored does not take the place of the last good one in the store", async () => {
+  const actor = await granted();
+  await actor.resume();
+  await suspend(actor, "SYNC");
+  await actor.resume();
+  await suspend(actor);
+  node.runtime.failNext.restore = new SubstrateError("RESTORE_FAILED", "EOF");
+  await expect(actor.resume()).rejects.toMatchObject({ code: "RESTORE_FAILED" });
+  await suspend(actor, "SYNC").catch(() => undefined);
+  // collecting follows the answer; a poll with a deadline that must never succeed
+  const collected = vi.waitFor(
+    () => {
+      expect(actor.generations.all().map(({ generation }) => generation)).not.toContain(1);
+    },
+    { timeout: 1000 },
+  );
+  await expect(collected).rejects.toThrow();
+});
