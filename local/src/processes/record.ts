@@ -8,8 +8,8 @@ export type ProcessIdentity = z.infer<typeof recordSchema>;
 
 const POLL_MS = 20;
 
-/** Field 22 of /proc/PID/stat (proc(5)): clock ticks from boot to its start. Undefined if it is gone or a zombie. */
-function startTimeOf(pid: number): string | undefined {
+/** `startTime` is field 22 of /proc/PID/stat (proc(5)): clock ticks from boot. Undefined if it is gone. */
+function look(pid: number): { startTime: string; ended: boolean } | undefined {
   let stat: string;
   try {
     stat = readFileSync(`/proc/${pid}/stat`, "utf8");
@@ -20,16 +20,19 @@ function startTimeOf(pid: number): string | undefined {
   }
   // the command, field 2, is in parentheses and may hold anything
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-  return fields[0] === "Z" || fields[0] === "X" ? undefined : fields[19];
+  const startTime = fields[19];
+  return startTime === undefined ? undefined : { startTime, ended: fields[0] === "Z" || fields[0] === "X" };
 }
 
+/** Undefined if it is gone; one that has ended and was not waited for yet has its identity still. */
 export function identify(pid: number): ProcessIdentity | undefined {
-  const startTime = startTimeOf(pid);
+  const startTime = look(pid)?.startTime;
   return startTime === undefined ? undefined : { pid, startTime };
 }
 
 export function isAlive(identity: ProcessIdentity): boolean {
-  return startTimeOf(identity.pid) === identity.startTime;
+  const seen = look(identity.pid);
+  return seen?.startTime === identity.startTime && !seen.ended;
 }
 
 /** Sends the signal if that very process lives. */

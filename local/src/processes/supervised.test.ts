@@ -67,6 +67,17 @@ describe("a supervised process", () => {
     expect(lines.length).toBe(said);
   });
 
+  it("regression: a start failed when the program had ended before it was looked at, as on a busy machine", async () => {
+    const process = supervise("exit 3");
+    const start = process.start();
+    // the program is there by now; it ends before this process goes on
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 200);
+    await start;
+    await vi.waitFor(() => {
+      expect(lines).toEqual([expect.stringMatching(/^part ended \(3\): starting it again in 0\.25 s; /)]);
+    });
+  });
+
   it("is killed when it does not heed SIGTERM in time", async () => {
     const process = supervise("trap '' TERM; echo deaf; while :; do sleep 0.05; done", 200);
     await process.start();
