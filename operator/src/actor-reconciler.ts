@@ -239,7 +239,7 @@ export class ActorReconciler {
         throw error;
       }
       metrics.statusWrite("Actor");
-      fresh = statusEvents(actor.status, status);
+      fresh = statusEvents(actor.status, status, seen.report?.generations);
     }
     const due = this.#lateEvents.due(uid, fresh, status, performance.now());
     for (const facts of due.events) events.record(actor, facts);

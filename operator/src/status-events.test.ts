@@ -27,6 +27,21 @@ describe("statusEvents", () => {
     expect(reasons({}, { lastOperation })).toEqual([]);
   });
 
+  it("regression: every lost generation was said to be lost to a newer claim of the store's head", () => {
+    const snapshots = [3, 2].map((generation) => ({
+      name: `a-${generation}`,
+      generation,
+      owner: "SNAPSHOT_OWNER_ACTOR" as const,
+      fidelity: "Memory" as const,
+      storageState: "SNAPSHOT_STORAGE_STATE_LOST" as const,
+    }));
+    const reported = [{ generation: 3n, message: "its files on the node are damaged (memory.img)" }];
+    expect(statusEvents({}, { snapshots }, reported).map(({ message }) => message)).toEqual([
+      "Generation 3 is lost: its files on the node are damaged (memory.img)",
+      "Generation 2 is lost",
+    ]);
+  });
+
   it("tells each crash, failure and shortfall once", () => {
     const after: ActorStatus = {
       crash: { message: "ended", time },

@@ -1,4 +1,5 @@
 import { type ActorStatus } from "@substrate/crds/index.ts";
+import { type Generation } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { type EventReason, reasonOf } from "./reasons.ts";
 
 export interface EventFacts {
@@ -20,8 +21,15 @@ function condition(
   return status?.conditions?.find((candidate) => candidate.type === type);
 }
 
-/** What is abnormal or rare in the step from one written status to the next; each step tells it once. */
-export function statusEvents(before: Partial<ActorStatus> | undefined, after: Partial<ActorStatus>): EventFacts[] {
+/**
+ * What is abnormal or rare in the step from one written status to the next; each step tells it once.
+ * @param generations as the node reports them: they say why one failed or is lost
+ */
+export function statusEvents(
+  before: Partial<ActorStatus> | undefined,
+  after: Partial<ActorStatus>,
+  generations: readonly Pick<Generation, "generation" | "message">[] = [],
+): EventFacts[] {
   const events: EventFacts[] = [];
   const warn = (reason: EventReason, message: string): void => {
     events.push({ type: "Warning", reason, message });
@@ -40,10 +48,11 @@ export function statusEvents(before: Partial<ActorStatus> | undefined, after: Pa
     const known = before?.snapshots?.find(({ generation }) => generation === snapshot.generation);
     if (known?.storageState === snapshot.storageState) continue;
     const what = `Generation ${snapshot.generation}`;
+    const why = generations.find(({ generation }) => Number(generation) === snapshot.generation)?.message ?? "";
+    const because = why === "" ? "" : `: ${why}`;
     if (snapshot.storageState === "SNAPSHOT_STORAGE_STATE_FAILED")
-      warn("SnapshotFailed", `${what} could not be made or stored`);
-    if (snapshot.storageState === "SNAPSHOT_STORAGE_STATE_LOST")
-      warn("SnapshotLost", `${what} is lost: a newer claim of the store's head exists`);
+      warn("SnapshotFailed", `${what} could not be made or stored${because}`);
+    if (snapshot.storageState === "SNAPSHOT_STORAGE_STATE_LOST") warn("SnapshotLost", `${what} is lost${because}`);
   }
   const last = after.lastOperation;
   if (
