@@ -18,6 +18,8 @@ import { wakeService } from "./wake-service.ts";
 /** Open calls may end within this at a shutdown; the actors' own operations go on at their nodes. */
 const graceMs = 2_000;
 const clusterRetryMs = 1_000;
+/** An API server has read all roles within a few seconds of its start. */
+const deniedPatienceMs = 10_000;
 /** The router answers a wake that takes too long by itself; a program may take as long as it likes. */
 const proxyConnectTimeoutMs = 5_000;
 
@@ -41,7 +43,11 @@ async function run(config: OperatorConfig, log: Logger, signal: AbortSignal): Pr
   const registry = createRegistry();
   const tls = loadTls({ caFile: config.tlsCa, certFile: config.tlsCert, keyFile: config.tlsKey });
   const kubeConfig = config.kubeconfig === undefined ? inClusterConfig() : loadKubeConfig(config.kubeconfig);
-  const client = new KubeClient(kubeConfig, { fieldManager: "substrate-operator", userAgent: "substrate-operator" });
+  const client = new KubeClient(kubeConfig, {
+    fieldManager: "substrate-operator",
+    userAgent: "substrate-operator",
+    deniedPatienceMs,
+  });
   let operator: Operator | undefined;
   const metrics = await startMetricsServer({
     listen: config.metricsListen,

@@ -114,3 +114,40 @@ it("reads watch events whatever pieces they come in", async () => {
   for await (const each of client.watch(leases, { resourceVersion: "1" })) events.push(each);
   expect(events).toEqual([event, event]);
 });
+
+const refuse =
+  (message: string) =>
+  (_: IncomingMessage, response: ServerResponse): void => {
+    response.writeHead(403).end(JSON.stringify({ kind: "Status", reason: "Forbidden", message }));
+  };
+const denied = 'leases.coordination.k8s.io "l" is forbidden: User "op" cannot get resource "leases" in API group "c"';
+
+async function patient(deniedPatienceMs: number): Promise<KubeClient> {
+  await client.close();
+  const { port } = server.address() as AddressInfo;
+  client = new KubeClient({ server: `http://127.0.0.1:${String(port)}`, token: () => "t" }, { deniedPatienceMs });
+  return client;
+}
+
+it("regression: was denied what its role allows, because an API server that had just begun had not read it", async () => {
+  handlers = [refuse(denied), refuse(denied)];
+  const calls = await patient(10_000);
+  await expect(calls.replace(leases, lease)).resolves.toEqual(lease);
+  expect(requests).toHaveLength(3);
+});
+
+it("says that it is denied when its patience, or that of the call, is over", async () => {
+  handlers = Array.from({ length: 20 }, () => refuse(denied));
+  const forbidden = { status: 403, reason: "Forbidden" };
+  await expect((await patient(120)).get(leases, "l", "d")).rejects.toMatchObject(forbidden);
+  expect(requests.length).toBeGreaterThan(1);
+  const before = requests.length;
+  await expect((await patient(10_000)).get(leases, "l", "d", { timeoutMs: 20 })).rejects.toMatchObject(forbidden);
+  expect(requests).toHaveLength(before + 1);
+});
+
+it("does not repeat what admission refuses", async () => {
+  handlers = [refuse('leases "l" is forbidden: exceeded quota: q, requested: count/leases=1')];
+  await expect((await patient(10_000)).replace(leases, lease)).rejects.toMatchObject({ status: 403 });
+  expect(requests).toHaveLength(1);
+});

@@ -34,6 +34,14 @@ export function isNotFound(error: unknown): error is KubeError {
   return error instanceof KubeError && error.status === 404;
 }
 
+/**
+ * The authorizer said no, in the words of forbiddenMessage in apiserver's responsewriters/errors.go. Admission (a quota,
+ * a namespace that is being deleted) answers 403, too, in other words.
+ */
+export function isDenied(error: unknown): error is KubeError {
+  return error instanceof KubeError && error.status === 403 && /forbidden: User ".*" cannot /s.test(error.message);
+}
+
 /** The resourceVersion is too old (410): list again. */
 export function isGone(error: unknown): error is KubeError {
   return error instanceof KubeError && error.status === 410;

@@ -1,8 +1,9 @@
 import { type Readable } from "node:stream";
+import { setTimeout as sleep } from "node:timers/promises";
 import { ExponentialBackoff, handleWhen, retry, type RetryPolicy } from "cockatiel";
 import { type Dispatcher, Pool } from "undici";
 import { type KubeConfig } from "./config.ts";
-import { isUnreachable, KubeError } from "./errors.ts";
+import { isDenied, isUnreachable, KubeError } from "./errors.ts";
 
 /** Bounds of one call: the client's timeout holds as well. */
 export interface CallOptions {
@@ -14,6 +15,11 @@ export interface TransportOptions {
   /** Bound of every call, and of a stream's headers. Default 10 s. */
   timeoutMs?: number;
   userAgent?: string;
+  /**
+   * How long a JSON call that the authorizer denies is repeated, at most for the call's own timeoutMs; default 0. For
+   * a part whose roles are given: an API server that has just begun denies what it has not read the roles of yet.
+   */
+  deniedPatienceMs?: number;
 }
 
 export interface RawOptions {
@@ -44,6 +50,9 @@ const defaultTimeoutMs = 10_000;
 const connectTimeoutMs = 5_000;
 /** Below the 90 s after which the API server closes idle connections (IdleTimeout in apiserver's secure_serving.go). */
 const keepAliveMs = 60_000;
+/** Between repetitions of a denied call; the pause doubles. */
+const firstDeniedPauseMs = 50;
+const lastDeniedPauseMs = 1_000;
 /** Connections for calls; streams have their own, so that many watches never block a call. */
 const callConnections = 32;
 
@@ -108,7 +117,17 @@ export class Transport {
   /** One JSON call; throws KubeError for a status of 400 or above and when no answer came. */
   async json(method: Method, path: string, options: JsonOptions = {}): Promise<unknown> {
     const policy = method === "GET" ? this.#retry.reads : this.#retry.writes;
-    return policy.execute(() => this.#once(method, path, options), options.signal);
+    const patienceMs = Math.min(this.#options.deniedPatienceMs ?? 0, options.timeoutMs ?? Number.POSITIVE_INFINITY);
+    const endMs = performance.now() + patienceMs;
+    for (let pauseMs = firstDeniedPauseMs; ; pauseMs = Math.min(pauseMs * 2, lastDeniedPauseMs)) {
+      try {
+        return await policy.execute(() => this.#once(method, path, options), options.signal);
+      } catch (error) {
+        if (!isDenied(error) || performance.now() + pauseMs > endMs) throw error;
+      }
+      // given up during the pause: the call itself says so in its own words
+      await sleep(pauseMs, undefined, { signal: options.signal }).catch(() => undefined);
+    }
   }
 
   async #once(method: Method, path: string, options: JsonOptions): Promise<unknown> {
