@@ -1,6 +1,6 @@
 import { isConflict, isUnreachable, KubeClient } from "@substrate/lib/kube/client.ts";
 import { loadKubeConfig } from "@substrate/lib/kube/config.ts";
-import { LeaseHolder, type LeaseHolderOptions, type LeaseResult } from "@substrate/lib/kube/lease.ts";
+import { LeaseHolder, type LeaseHolderOptions, type LeaseResult, unixSeconds } from "@substrate/lib/kube/lease.ts";
 import { Reflector } from "@substrate/lib/kube/reflector.ts";
 import { leases } from "@substrate/lib/kube/types.ts";
 import { createLogger } from "@substrate/lib/log.ts";
@@ -93,6 +93,37 @@ describe("a leader's Lease", () => {
     clockMs += 15_000;
     expect(b.held).toBeUndefined();
     expect(await b.step()).toEqual({ outcome: "lost", reason: "expired" });
+  });
+});
+
+describe("a leader's Lease made anew", () => {
+  const options = { firstTerm: unixSeconds };
+
+  it("regression: began with term 1 again after it was deleted, below all that was heard before", async () => {
+    const old = await holder("deleted", "a", "WhenExpired", { firstTerm: () => unixSeconds() - 60 }).step();
+    if (old.outcome !== "acquired") throw new Error(old.outcome);
+    const taken = { spec: { holderIdentity: "" } };
+    await client.mergePatch(leases, "deleted", namespace, taken);
+    const next = await holder("deleted", "b", "WhenExpired", options).step();
+    expect(next).toMatchObject({ outcome: "acquired", held: { term: old.held.term + 1 } });
+    await client.delete(leases, "deleted", namespace);
+    const anew = await holder("deleted", "c", "WhenExpired", options).step();
+    if (anew.outcome !== "acquired") throw new Error(anew.outcome);
+    expect(anew.held.term).toBeGreaterThan(old.held.term + 1);
+    expect(anew.held.lease.spec?.leaseTransitions).toBe(anew.held.term);
+  });
+
+  it("is one without leaseTransitions, too, also while it is held", async () => {
+    const early = unixSeconds();
+    await client.create(leases, { metadata: { name: "bare", namespace }, spec: {} });
+    const ours = holder("bare", "a", "WhenExpired", options);
+    const acquired = await ours.step();
+    if (acquired.outcome !== "acquired") throw new Error(acquired.outcome);
+    expect(acquired.held.term).toBeGreaterThanOrEqual(early);
+    await client.mergePatch(leases, "bare", namespace, { spec: { leaseTransitions: null } });
+    const renewed = await ours.step();
+    if (renewed.outcome !== "renewed") throw new Error(renewed.outcome);
+    expect(renewed.held.term).toBeGreaterThanOrEqual(acquired.held.term);
   });
 });
 

@@ -4,6 +4,7 @@ import {
   AteletServiceService,
   type AssignRequest,
   type AteletServiceServer,
+  type Leader,
   type ReadLogRequest,
   type ReadLogResponse,
   type ReleaseRequest,
@@ -60,6 +61,8 @@ export class FakeAtelet {
   /** Awaited before each report to the operator is sent. */
   reportGate: Promise<void> = Promise.resolve();
   session: string = randomUUID();
+  /** As an atelet does, it refuses terms below the highest that it has heard. */
+  highestTerm = 0n;
   readonly #client: KubeClient;
   readonly #tls: TlsMaterial;
   readonly #watchers = new Set<(event: Event) => void>();
@@ -78,18 +81,20 @@ export class FakeAtelet {
     const allowed = ["system:serviceaccount:substrate-system:operator"];
     const options = { log: this.#log, allowed };
     const implementation: AteletServiceServer = {
-      assign: unaryHandler(options, (request) => this.#assign(request)),
-      resume: unaryHandler(options, (request) => this.#resume(request)),
-      suspend: unaryHandler(options, (request) => this.#suspend(request)),
-      release: unaryHandler(options, (request) => this.#release(request)),
-      setHold: unaryHandler(options, (request) => this.#setHold(request)),
+      assign: unaryHandler(options, (request) => this.#assign(this.#follow(request))),
+      resume: unaryHandler(options, (request) => this.#resume(this.#follow(request))),
+      suspend: unaryHandler(options, (request) => this.#suspend(this.#follow(request))),
+      release: unaryHandler(options, (request) => this.#release(this.#follow(request))),
+      setHold: unaryHandler(options, (request) => this.#setHold(this.#follow(request))),
       tryProgram: unaryHandler(options, (request) => {
+        this.#follow(request);
         this.#note("tryProgram", request.program?.templateUid ?? "", 0n);
         const failure = this.badImages.get(request.program?.image ?? "");
         if (failure !== undefined) throw failure;
         return Promise.resolve({ imageDigest: `sha256:${"a".repeat(64)}`, readyMs: 12n });
       }),
       watchActors: streamHandler<WatchActorsRequest, WatchActorsResponse>(options, async (call, { signal }) => {
+        this.#follow(call.request);
         const pending: Event[] = [
           { $case: "node", value: this.#node() },
           ...[...this.actors.values()].map((value): Event => ({ $case: "actor", value })),
@@ -197,6 +202,15 @@ export class FakeAtelet {
     const index = this.refusals.findIndex((refusal) => refusal.method === method);
     const [refusal] = index === -1 ? [] : this.refusals.splice(index, 1);
     if (refusal !== undefined) throw refusal.error;
+  }
+
+  #follow<Request extends { leader: Leader | undefined }>(request: Request): Request {
+    const term = request.leader?.term ?? 0n;
+    if (term < this.highestTerm) {
+      throw new SubstrateError("STALE_TERM", `term ${term} is over: this node has heard of ${this.highestTerm}`);
+    }
+    this.highestTerm = term;
+    return request;
   }
 
   #granted(uid: string, epoch: bigint): ActorReport {

@@ -35,6 +35,7 @@ export class Fixture {
   readonly #arguments: string[];
   readonly #router: Server;
   readonly #wakes: WakeServiceClient;
+  readonly #readyz: string;
   #process: ChildProcess | undefined;
 
   private constructor(parts: {
@@ -44,6 +45,7 @@ export class Fixture {
     arguments: string[];
     router: Server;
     wakes: WakeServiceClient;
+    readyz: string;
   }) {
     this.#cp = parts.cp;
     this.client = parts.client;
@@ -51,6 +53,7 @@ export class Fixture {
     this.#arguments = parts.arguments;
     this.#router = parts.router;
     this.#wakes = parts.wakes;
+    this.#readyz = parts.readyz;
     this.logFile = join(parts.cp.folder, "operator.log");
   }
 
@@ -114,6 +117,7 @@ export class Fixture {
         arguments: Object.entries(flags).flatMap(([flag, value]) => [`--${flag}`, value]),
         router: http,
         wakes,
+        readyz: `http://127.0.0.1:${String(ports.metrics)}/readyz`,
       });
       closing.unshift(() => fixture.stopOperator("SIGKILL"));
       await fixture.startOperator();
@@ -173,6 +177,11 @@ export class Fixture {
     const path = join(this.#cp.folder, name);
     writeFileSync(path, content);
     return path;
+  }
+
+  /** What the operator's /readyz answers. */
+  async ready(): Promise<string> {
+    return (await (await fetch(this.#readyz)).text()).trim();
   }
 
   log(): string {

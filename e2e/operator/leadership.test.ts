@@ -38,6 +38,46 @@ describe("leadership", () => {
     await fixture.until(actor.metadata.name, ({ status }) => status?.state === "ACTOR_STATE_SUSPENDED");
   });
 
+  it("regression: an operator whose Lease was deleted was cut off from the nodes for ever", async () => {
+    const actor = await fixture.actor("app");
+    const before = await lease();
+    await fixture.kubectl("delete", "lease", "-n", "substrate-system", "substrate-operator");
+    await eventually(
+      async () => {
+        expect((await lease()).term).toBeGreaterThan(before.term);
+      },
+      { deadlineMs: 10_000 },
+    );
+    await eventually(() => fixture.wake(actor), { deadlineMs: 10_000 });
+    await fixture.suspend(actor.metadata.name);
+    await fixture.until(actor.metadata.name, ({ status }) => status?.generation === 1);
+    expect(Number(fixture.atelet.highestTerm)).toBe((await lease()).term);
+    expect(await fixture.ready()).toBe("ok");
+  });
+
+  it("tells at /readyz that all nodes refuse its term, until the Lease has a higher one", async () => {
+    const { term } = await lease();
+    const heard = term + 100;
+    fixture.atelet.highestTerm = BigInt(heard);
+    // its stream of reports begins anew, and is refused
+    await fixture.atelet.stop();
+    await fixture.atelet.start();
+    await eventually(
+      async () => {
+        expect(await fixture.ready()).toContain(`term ${term} is over: this node has heard of ${heard}`);
+      },
+      { deadlineMs: 15_000 },
+    );
+    const patch = { spec: { leaseTransitions: heard + 1 } };
+    await fixture.client.mergePatch(leases, "substrate-operator", "substrate-system", patch);
+    await eventually(
+      async () => {
+        expect(await fixture.ready()).toBe("ok");
+      },
+      { deadlineMs: 15_000 },
+    );
+  });
+
   it("passes to the next process after a kill, which shows what has happened meanwhile", async () => {
     const actor = await fixture.actor("app");
     await fixture.wake(actor);

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { type ChannelCredentials } from "@grpc/grpc-js";
+import { type ChannelCredentials, type ServiceError } from "@grpc/grpc-js";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import {
   AteletServiceClient,
@@ -9,6 +9,7 @@ import {
 } from "@substrate/lib/gen/substrate/atelet/v1/atelet.ts";
 import { type ActorKey, type ActorReport } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { type Logger } from "@substrate/lib/log.ts";
+import { fromServiceError } from "@substrate/lib/rpc/errors.ts";
 import { dial, unary, type UnaryMethod } from "@substrate/lib/rpc/client.ts";
 import { type NodeView } from "./actor-status.ts";
 
@@ -44,6 +45,7 @@ export class AteletLink {
   #lease: AteletLease;
   #node: NodeReport | undefined;
   #synced = false;
+  #refusal: { term: bigint; message: string } | undefined;
   #unsyncedSinceMs = performance.now();
 
   constructor(options: AteletLinkOptions) {
@@ -66,6 +68,11 @@ export class AteletLink {
     return this.#synced ? this.#node : undefined;
   }
 
+  /** Why the node takes no orders under this term, and what to do; undefined when it has not refused it. */
+  refusal(term: bigint): string | undefined {
+    return this.#refusal?.term === term ? this.#refusal.message : undefined;
+  }
+
   view(): NodeView {
     const unreachableMs = this.#synced ? 0 : performance.now() - this.#unsyncedSinceMs;
     return { nodeName: this.#lease.nodeName, synced: this.#synced, unreachableMs };
@@ -85,11 +92,14 @@ export class AteletLink {
     request: Omit<Request, "leader">,
     options: { deadlineMs: number; signal?: AbortSignal },
   ): Promise<Response> {
+    let leader: Leader | undefined;
     try {
-      const complete = { ...request, leader: this.#options.leader() } as Request;
+      leader = this.#options.leader();
+      const complete = { ...request, leader } as Request;
       return await unary(method(this.#client), complete, options);
     } catch (error) {
       if (!(error instanceof SubstrateError)) throw error;
+      this.#learn(error, leader);
       const retry = error.retryAfterMs === undefined ? {} : { retryAfterMs: error.retryAfterMs };
       throw new SubstrateError(error.code, `node ${this.#lease.nodeName}: ${error.message}`, {
         cause: error,
@@ -138,7 +148,8 @@ export class AteletLink {
   }
 
   async #watch(signal: AbortSignal, onSynced: () => void): Promise<void> {
-    const stream = this.#client.watchActors({ leader: this.#options.leader() });
+    const leader = this.#options.leader();
+    const stream = this.#client.watchActors({ leader });
     const cancel = (): void => {
       stream.cancel();
     };
@@ -167,10 +178,22 @@ export class AteletLink {
             break;
         }
       }
+    } catch (error) {
+      if (isServiceError(error)) this.#learn(fromServiceError(error), leader);
+      throw error;
     } finally {
       signal.removeEventListener("abort", cancel);
       stream.cancel();
     }
+  }
+
+  /** A node that has heard of a higher term never takes orders under this one again. */
+  #learn(error: SubstrateError, leader: Leader | undefined): void {
+    if (error.code !== "STALE_TERM" || leader === undefined || this.#refusal?.term === leader.term) return;
+    const refused = `node ${this.#lease.nodeName} takes no orders from this operator: ${error.message}`;
+    const fix = "If no other operator leads, set spec.leaseTransitions of the Lease substrate-operator above that term";
+    this.#options.log.error("atelet refuses this operator's term", { refused, fix });
+    this.#refusal = { term: leader.term, message: `${refused}. ${fix}` };
   }
 
   #drop(uid: string): void {
@@ -191,4 +214,8 @@ export class AteletLink {
     this.#options.onNode();
     for (const { actor } of this.#reports.values()) if (actor !== undefined) this.#options.onActor(actor);
   }
+}
+
+function isServiceError(error: unknown): error is ServiceError {
+  return error instanceof Error && "code" in error && "metadata" in error;
 }

@@ -90,6 +90,14 @@ export class Atelets {
     return this.#links.get(nodeName)?.report(uid);
   }
 
+  /** A node's refusal of this term when no node at all takes orders under it; undefined while one does. */
+  problem(term: bigint): string | undefined {
+    const links = [...this.#links.values()];
+    const refusals = links.map((link) => link.refusal(term));
+    if (links.some((link, index) => link.view().synced && refusals[index] === undefined)) return undefined;
+    return refusals.find((refusal) => refusal !== undefined);
+  }
+
   /** Any node that answers; for what every node can do. */
   anyReachable(): AteletLink | undefined {
     return [...this.#links.values()].find((link) => link.view().synced);

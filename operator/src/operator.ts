@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { type Actor, actors, type Snapshot, snapshots, type Template, templates } from "@substrate/crds/index.ts";
 import { isConflict, isUnreachable, type KubeClient, keyOf } from "@substrate/lib/kube/client.ts";
-import { LeaseHolder } from "@substrate/lib/kube/lease.ts";
+import { LeaseHolder, unixSeconds } from "@substrate/lib/kube/lease.ts";
 import { Reflector } from "@substrate/lib/kube/reflector.ts";
 import { type Lease, leases, type Node, nodes } from "@substrate/lib/kube/types.ts";
 import { type Logger } from "@substrate/lib/log.ts";
@@ -84,6 +84,8 @@ export class Operator {
         labels: { "substrate.run/part": "operator" },
         annotations: { "substrate.run/address": options.address },
         takeOver: "WhenExpired",
+        // the atelets refuse terms below the highest they have heard, also after somebody has deleted the Lease
+        firstTerm: unixSeconds,
         log,
       });
     this.leadership = new Leadership(newHolder, log);
@@ -184,7 +186,8 @@ export class Operator {
       ([, reflector]) => !(reflector as { isSynced: boolean }).isSynced,
     );
     if (unsynced !== undefined) return `${unsynced[0]} are not read yet`;
-    return this.leadership.leading ? undefined : "the Lease substrate-operator is not ours";
+    if (!this.leadership.leading) return "the Lease substrate-operator is not ours";
+    return this.atelets.problem(this.leadership.proof().term);
   }
 
   async #lead(): Promise<void> {

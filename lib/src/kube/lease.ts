@@ -18,16 +18,31 @@ export interface LeaseHolderOptions {
    * is an ended session), `WhenExpired` for one that several compete for (a leader's).
    */
   takeOver: "AtOnce" | "WhenExpired";
+  /**
+   * The term of a Lease that is made anew, because there is none or it has no leaseTransitions; default 1. Where others
+   * remember the highest term that they have heard (a leader's), it must be above all terms of a Lease that was deleted:
+   * `unixSeconds`.
+   */
+  firstTerm?: () => number;
   log: Logger;
   /** Monotonic clock in milliseconds; default `performance.now()`. */
   now?: () => number;
+}
+
+/**
+ * A `firstTerm` that nobody has heard of: holders change much more rarely than once a second, so that terms which rise
+ * by one from an earlier time are below it, as long as the machines' clocks are not set back by more than the Lease's
+ * age. Fits leaseTransitions, an int32, until 2038-01-19.
+ */
+export function unixSeconds(): number {
+  return Math.floor(Date.now() / 1_000);
 }
 
 /** The Lease as the API server acknowledged it last. */
 export interface HeldLease {
   /** When the acknowledged write was *sent*, on the holder's clock: deadlines count from here. */
   sentMs: number;
-  /** leaseTransitions: rises with every new holder, from 1. */
+  /** leaseTransitions: rises with every new holder, from `firstTerm`. */
   term: number;
   lease: Lease;
 }
@@ -149,10 +164,12 @@ export class LeaseHolder {
 
   /** Makes `current` (or a new Lease) ours; undefined when somebody else wrote first. */
   async #write(current: Lease | undefined, call: CallOptions): Promise<HeldLease | undefined> {
-    const { client, name, namespace, identity, durationMs, labels, annotations } = this.#options;
+    const { client, name, namespace, identity, durationMs, labels, annotations, firstTerm } = this.#options;
     const time = microTime(new Date());
     const before = current?.spec;
     const mine = before?.holderIdentity === identity;
+    const termBefore = before?.leaseTransitions;
+    const term = termBefore === undefined ? (firstTerm?.() ?? 1) : termBefore + (mine ? 0 : 1);
     const desired = {
       metadata: {
         ...(current?.metadata ?? { name, namespace }),
@@ -164,7 +181,7 @@ export class LeaseHolder {
         leaseDurationSeconds: Math.ceil(durationMs / 1_000),
         acquireTime: mine ? (before.acquireTime ?? time) : time,
         renewTime: time,
-        leaseTransitions: (before?.leaseTransitions ?? 0) + (mine ? 0 : 1),
+        leaseTransitions: term,
       },
     };
     const sentMs = this.#now();
@@ -172,7 +189,7 @@ export class LeaseHolder {
       const lease = await (current === undefined
         ? client.create(leases, desired, call)
         : client.replace(leases, desired, call));
-      this.#held = { sentMs, term: desired.spec.leaseTransitions, lease };
+      this.#held = { sentMs, term, lease };
       return this.#held;
     } catch (error) {
       if (isConflict(error) || isAlreadyExists(error) || (current !== undefined && isNotFound(error))) return undefined;
