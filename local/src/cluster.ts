@@ -26,12 +26,14 @@ import { type ProcessCommand, SupervisedProcess } from "./processes/supervised.t
 import { waitReady } from "./ready.ts";
 import { StateFolder } from "./state-folder.ts";
 import { findTools, type ToolPaths } from "./tools/find.ts";
+import { untilDone } from "./until-done.ts";
 
 const READY_TIMEOUT_MS = 60_000;
 const KILL_TIMEOUT_MS = 10_000;
 /** Beyond the atelet's own grace time: its supervisor ends last. */
 const POD_GRACE_MS = ATELET_GRACE_MS + 5_000;
 const PART_GRACE_MS = 10_000;
+const ANNOUNCE_PAUSE_MS = 1_000;
 
 const portNames = [
   "etcd",
@@ -258,11 +260,13 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
       logFile: state.file("log", `${name}.log`),
       recordFile: state.file("run", `${name}.json`),
     });
-    const announce = async (): Promise<void> => {
-      const wait = { deadlineMs: READY_TIMEOUT_MS, signal: ending.signal };
+    const announce = async (signal: AbortSignal): Promise<void> => {
+      const wait = { deadlineMs: READY_TIMEOUT_MS, signal };
       await waitReady("operator", `${urls.operator}/readyz`, files("operator").logFile, wait);
       await registerApi(client, ports.operatorApi, pki.files.authority);
     };
+    // of the operator's last start
+    let announcing = new AbortController();
     const parts = {
       operator: new SupervisedProcess({
         ...files("operator"),
@@ -270,9 +274,15 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
         graceMs: PART_GRACE_MS,
         say,
         onStarted: () => {
-          announce().catch((error: unknown) => {
-            if (ending.signal.aborted) return;
-            say(`the operator's API is not registered: ${error instanceof Error ? error.message : String(error)}`);
+          announcing.abort();
+          announcing = new AbortController();
+          const until = AbortSignal.any([announcing.signal, ending.signal]);
+          void untilDone(() => announce(until), {
+            signal: until,
+            pauseMs: ANNOUNCE_PAUSE_MS,
+            onFailure: (message) => {
+              say(`the operator's API is not registered yet, and it is tried again: ${message}`);
+            },
           });
         },
       }),
