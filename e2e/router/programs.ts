@@ -7,6 +7,8 @@ import { type Duplex } from "node:stream";
 export class Program {
   readonly seen: IncomingMessage["headers"][] = [];
   readonly waiting: ServerResponse[] = [];
+  /** Upgrades that get no answer. */
+  silentUpgrades = 0;
   readonly #server: Server;
   /** Connections that have carried a request. */
   readonly #kept = new WeakSet<object>();
@@ -19,7 +21,13 @@ export class Program {
       this.#kept.add(request.socket);
     });
     this.#server.on("upgrade", (request: IncomingMessage, socket: Duplex) => {
-      acceptWebSocket(request, socket);
+      if (request.url !== "/silent") {
+        acceptWebSocket(request, socket);
+        return;
+      }
+      this.silentUpgrades += 1;
+      socket.on("error", () => socket.destroy());
+      socket.on("end", () => socket.end()).resume();
     });
   }
 

@@ -2,7 +2,7 @@ import { request as httpRequest } from "node:http";
 import { connect } from "node:net";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { eventually } from "../support/poll.ts";
 import { Program, upgradeTo } from "./programs.ts";
 import { Rig } from "./rig.ts";
@@ -178,4 +178,131 @@ test("WebSocket connections are joined, wake the actor and count as open", async
     expect(answer).toMatch(/^HTTP\/1\.1 403 Forbidden[\s\S]*no$/);
   }, soon);
   refused.destroy();
+});
+
+describe("regression: after a forced suspend, whose node drops the old life's packets, its requests stayed open", () => {
+  const gone: [string, () => void][] = [
+    [
+      "ASLEEP",
+      () => {
+        rig.atelet.show(routeOf(counter, "ROUTE_STATE_ASLEEP"));
+      },
+    ],
+    [
+      "HELD",
+      () => {
+        rig.atelet.show(routeOf(counter, "ROUTE_STATE_HELD"));
+      },
+    ],
+    [
+      "FAILING",
+      () => {
+        rig.atelet.show(routeOf(counter, "ROUTE_STATE_FAILING"));
+      },
+    ],
+    [
+      "RUNNING elsewhere",
+      () => {
+        rig.atelet.show(routeOf({ ...counter, port: 1 }, "ROUTE_STATE_RUNNING"));
+      },
+    ],
+    [
+      "gone",
+      () => {
+        rig.atelet.forget(counter.uid);
+      },
+    ],
+  ];
+
+  /** The program never ends a connection by itself here, as if its packets were dropped. */
+  async function gate(open: number): Promise<void> {
+    rig.atelet.show(routeOf(counter, "ROUTE_STATE_GATED", { gateId: 3n }));
+    await eventually(() => {
+      expect(rig.atelet.countOf("uid-1")).toMatchObject({ open, gateId: 3n });
+    }, soon);
+  }
+
+  async function expectNothingOpen(): Promise<void> {
+    await eventually(async () => {
+      expect(rig.atelet.countOf("uid-1")?.open).toBe(0);
+      expect(await rig.metric("substrate_router_open_requests")).toBe(0);
+    }, soon);
+  }
+
+  test.each(gone)("%s: a WebSocket is closed at its client and counts no more", async (_, goAway) => {
+    rig.atelet.show(routeOf(counter, "ROUTE_STATE_RUNNING"));
+    const socket = connect(rig.port, "127.0.0.1").on("error", () => undefined);
+    let received = "";
+    socket.on("data", (data) => {
+      received += data.toString("latin1");
+    });
+    socket.write(upgradeTo("/socket"));
+    await eventually(() => {
+      expect(received).toContain("101 Switching Protocols");
+    }, soon);
+    await gate(1);
+    socket.write("still joined while gated");
+    await eventually(() => {
+      expect(received).toContain("still joined while gated");
+    }, soon);
+    const closed = new Promise((resolve) => socket.once("close", resolve));
+    goAway();
+    await closed;
+    await expectNothingOpen();
+  });
+
+  test.each(gone)(
+    "%s: a silent request gets a 502, a begun response is cut, a kept GET isn't sent again",
+    async (_, goAway) => {
+      rig.atelet.show(routeOf(counter, "ROUTE_STATE_RUNNING"));
+      await eventually(async () => {
+        expect((await rig.get("counter")).status).toBe(200);
+      }, soon);
+      const silent = rig.get("counter", "/wait");
+      const upload = httpRequest(rig.to("counter", "/wait", { method: "POST" }));
+      const uploadAnswer = new Promise<number | undefined>((resolve, reject) => {
+        upload.on("response", (response) => {
+          response.resume();
+          resolve(response.statusCode);
+        });
+        upload.on("error", reject);
+      });
+      upload.write("the first of a body that goes on");
+      const begun = rig.get("counter", "/events");
+      const cut = expect(begun).rejects.toThrow(/aborted|hang up/);
+      await eventually(() => {
+        expect(program.waiting).toHaveLength(3);
+      }, soon);
+      await gate(3);
+      goAway();
+      const answer = await silent;
+      expect(answer.status).toBe(502);
+      expect(JSON.parse(answer.body)).toMatchObject({ error: { code: "ACTOR_UNREACHABLE", actor: "default/counter" } });
+      expect(await uploadAnswer).toBe(502);
+      upload.destroy();
+      await cut;
+      await expectNothingOpen();
+      expect(program.seen).toHaveLength(4);
+      expect(rig.atelet.wakes).toEqual([]);
+    },
+  );
+
+  test("an upgrade that its program has not answered yet gets a 502", async () => {
+    rig.atelet.show(routeOf(counter, "ROUTE_STATE_RUNNING"));
+    const socket = connect(rig.port, "127.0.0.1");
+    let received = "";
+    socket.on("data", (data) => {
+      received += data.toString("latin1");
+    });
+    socket.write(upgradeTo("/silent"));
+    await eventually(() => {
+      expect(program.silentUpgrades).toBe(1);
+    }, soon);
+    rig.atelet.show(routeOf(counter, "ROUTE_STATE_ASLEEP"));
+    await eventually(() => {
+      expect(received).toMatch(/^HTTP\/1\.1 502 [\s\S]*ACTOR_UNREACHABLE/);
+    }, soon);
+    await expectNothingOpen();
+    socket.destroy();
+  });
 });

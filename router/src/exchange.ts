@@ -6,6 +6,7 @@ import { Admission, type AdmissionDeps } from "./admission.ts";
 import { hasBody, RequestBody } from "./body.ts";
 import { requestHeaders, responseHeaders } from "./headers.ts";
 import { sendError } from "./replies.ts";
+import * as refusals from "./refusals.ts";
 import { Ticket } from "./ticket.ts";
 import { Tries } from "./tries.ts";
 import { type UpstreamConnection, type UpstreamDispatch } from "./upstream-client.ts";
@@ -117,6 +118,9 @@ export class Exchange implements Dispatcher.DispatchHandler {
       this.#refuse(new SubstrateError("INVALID", `this request cannot be passed on: ${error.message}`));
     } else if (this.#controller === undefined) {
       this.#tryAgain(ticket, error);
+    } else if (ticket.isCut) {
+      // not sent again though it might be: who cut it wanted the actor stopped, not woken
+      this.#refuse(refusals.cut(this.#admission.key));
     } else if (code === "UND_ERR_HEADERS_TIMEOUT") {
       this.#refuse(new SubstrateError("TIMEOUT", `actor ${this.#admission.key ?? ""} did not answer in time`));
     } else if (this.#mayRepeat()) {

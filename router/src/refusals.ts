@@ -71,6 +71,14 @@ export function unknownPort(key: string, port: string | undefined, upstreams: re
   );
 }
 
+/** For a request under way when its actor went: what the program has done of it, nobody knows. */
+export function cut(key: string | undefined): SubstrateError {
+  return new SubstrateError(
+    "ACTOR_UNREACHABLE",
+    `actor ${key ?? ""} was stopped before it had answered: a forced suspend or a stop of its program cut this request`,
+  );
+}
+
 export function tooManyHeld(key: string, ofActor: number, held: number): SubstrateError {
   return new SubstrateError(
     "TOO_MANY_HELD",

@@ -5,6 +5,7 @@ import { Admission } from "./admission.ts";
 import { type ExchangeDeps } from "./exchange.ts";
 import { requestHeaders } from "./headers.ts";
 import { sendErrorRaw } from "./replies.ts";
+import * as refusals from "./refusals.ts";
 import { Ticket } from "./ticket.ts";
 import { Tries } from "./tries.ts";
 
@@ -63,6 +64,10 @@ export class Upgrade {
 
   #send(ticket: Ticket): void {
     this.#ticket = ticket;
+    if (ticket.isCut) {
+      this.#failed(ticket, new Error("its route changed"), false);
+      return;
+    }
     const headers = [
       ...requestHeaders(this.#request),
       "Connection",
@@ -80,12 +85,23 @@ export class Upgrade {
         connected = true;
       });
     });
+    let answered = false;
+    ticket.onCut = () => {
+      if (answered) this.#socket.destroy();
+      else outgoing.destroy(new Error("the actor was stopped"));
+    };
     outgoing.on("upgrade", (response: IncomingMessage, upstream: Duplex, upstreamHead: Buffer) => {
-      this.#join(response, upstream, upstreamHead);
+      answered = true;
+      this.#join(ticket, response, upstream, upstreamHead);
     });
     outgoing.on("response", (response) => {
+      answered = true;
       this.#result = "not_upgraded";
       this.#socket.write(statusAndHeaders(response, "close"));
+      response.on("close", () => {
+        ticket.close();
+        if (!response.complete) this.#socket.destroy();
+      });
       response.pipe(this.#socket);
     });
     outgoing.on("error", (error) => {
@@ -97,6 +113,10 @@ export class Upgrade {
 
   #failed(ticket: Ticket, error: Error, connected: boolean): void {
     const after = connected ? undefined : this.#tries.failed(ticket);
+    if (connected && ticket.isCut) {
+      this.#refuse(refusals.cut(this.#admission.key));
+      return;
+    }
     if (after === undefined) {
       const message = `actor ${this.#admission.key ?? ""} did not accept the upgrade: ${error.message}`;
       this.#refuse(new SubstrateError("ACTOR_UNREACHABLE", message, { cause: error }));
@@ -105,7 +125,7 @@ export class Upgrade {
     this.#sendLater(this.#admission.hold(after));
   }
 
-  #join(response: IncomingMessage, upstream: Duplex, upstreamHead: Buffer): void {
+  #join(ticket: Ticket, response: IncomingMessage, upstream: Duplex, upstreamHead: Buffer): void {
     this.#socket.write(statusAndHeaders(response, "Upgrade"));
     if (upstreamHead.length > 0) this.#socket.write(upstreamHead);
     if (this.#head.length > 0) upstream.write(this.#head);
@@ -114,6 +134,7 @@ export class Upgrade {
     });
     // An orderly end travels through the pipes, with all that was sent before it; anything else ends both at once.
     upstream.on("close", () => {
+      ticket.close();
       if (!upstream.readableEnded) this.#socket.destroy();
     });
     this.#socket.on("close", () => upstream.destroy());

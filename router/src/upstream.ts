@@ -8,6 +8,12 @@ export interface UpstreamOptions {
   connectTimeoutMs: number;
 }
 
+/** What is under way to an upstream. */
+export interface OpenOnUpstream {
+  /** Nobody answers there any more: it is not open from now on, whatever its connections say. */
+  cut(): void;
+}
+
 /** One port of one running actor, with the connections that this router keeps to it. */
 export class Upstream {
   readonly portName: string;
@@ -16,6 +22,7 @@ export class Upstream {
   readonly port: number;
   readonly origin: string;
   readonly pool: Pool;
+  readonly #open = new Set<OpenOnUpstream>();
 
   constructor(endpoint: Endpoint, options: UpstreamOptions) {
     this.portName = endpoint.portName;
@@ -44,8 +51,20 @@ export class Upstream {
     );
   }
 
-  /** Cuts what is still under way: nobody answers behind this address any more. */
+  enter(open: OpenOnUpstream): void {
+    this.#open.add(open);
+  }
+
+  leave(open: OpenOnUpstream): void {
+    this.#open.delete(open);
+  }
+
+  /**
+   * Cuts what is still under way, at once: nobody answers behind this address any more. Its packets may be dropped
+   * there, so that no connection would ever end by itself.
+   */
   discard(reason: Error): void {
+    for (const open of [...this.#open]) open.cut();
     void this.pool.destroy(reason);
   }
 }
