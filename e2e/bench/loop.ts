@@ -149,7 +149,9 @@ async function inTurn(
     times.resumeNode.push(await product.resume(near));
     // every page is read, so that the load has ended before the next measurement
     await product.touch(near);
-
+  }
+  // Apart from the others: the store's copies and what is deleted after them keep the disk busy in the background.
+  for (let round = 0; round < rounds; round++) {
     settleDisk();
     times.suspendSync.push(await product.suspend(far, "Sync"));
     await product.detached(far);

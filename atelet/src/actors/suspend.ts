@@ -45,10 +45,15 @@ export async function checkpoint(options: CheckpointOptions): Promise<Generation
   });
 }
 
-async function borrow({ node, id }: CheckpointOptions): Promise<Loan | undefined> {
+async function borrow({ node, id, log }: CheckpointOptions): Promise<Loan | undefined> {
   const [actor, pod] = await Promise.all([node.cgroups.actor(id), node.cgroups.pod()]);
   const free = pod.limitBytes - pod.usageBytes + pod.cleanCacheBytes;
-  return node.ledger.take(actor.shmemBytes + IMAGE_MARGIN_BYTES, free);
+  const wanted = actor.shmemBytes + IMAGE_MARGIN_BYTES;
+  const loan = node.ledger.take(wanted, free);
+  if (loan === undefined) {
+    log.info("no memory to lend: the snapshot is written at disk speed", { wanted, free, ...node.ledger.state() });
+  }
+  return loan;
 }
 
 async function writeImage(options: CheckpointOptions, loan: Loan | undefined): Promise<Generation> {
