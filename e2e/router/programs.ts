@@ -10,6 +10,8 @@ export class Program {
   /** Upgrades that get no answer. */
   silentUpgrades = 0;
   readonly #server: Server;
+  /** Not the server's any more, but they keep it from closing. */
+  readonly #upgraded = new Set<Duplex>();
   /** Connections that have carried a request. */
   readonly #kept = new WeakSet<object>();
   #sent = 0;
@@ -21,6 +23,8 @@ export class Program {
       this.#kept.add(request.socket);
     });
     this.#server.on("upgrade", (request: IncomingMessage, socket: Duplex) => {
+      this.#upgraded.add(socket);
+      socket.once("close", () => this.#upgraded.delete(socket));
       if (request.url !== "/silent") {
         acceptWebSocket(request, socket);
         return;
@@ -53,6 +57,7 @@ export class Program {
         resolve();
       });
       this.#server.closeAllConnections();
+      for (const socket of this.#upgraded) socket.destroy();
     });
   }
 
