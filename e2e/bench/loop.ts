@@ -1,4 +1,6 @@
 import { execFileSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { closeSync, openSync, unlinkSync, writeSync } from "node:fs";
 import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -136,23 +138,25 @@ async function inTurn(
     rawResume: [],
   };
   for (let round = 0; round < rounds; round++) {
-    const imageDir = join(rig.dir, "image");
-    await rm(imageDir, { recursive: true, force: true });
+    // As in the product: the older image goes when the newer one is there, so that neither finds pages just freed.
+    const imageDir = join(rig.dir, `image-${round}`);
     await mkdir(imageDir);
-    settleDisk();
+    level(rig, size.mib);
     times.rawSuspend.push((await rawSuspend(raw, imageDir)).totalMs);
     times.rawResume.push((await rawResume(raw, imageDir)).totalMs);
     await rawLoaded(raw);
+    await rm(join(rig.dir, `image-${round - 1}`), { recursive: true, force: true });
 
-    settleDisk();
+    level(rig, size.mib);
     times.suspendAsync.push(await product.suspend(near, "Async"));
     times.resumeNode.push(await product.resume(near));
     // every page is read, so that the load has ended before the next measurement
     await product.touch(near);
   }
+  await rm(join(rig.dir, `image-${rounds - 1}`), { recursive: true, force: true });
   // Apart from the others: the store's copies and what is deleted after them keep the disk busy in the background.
   for (let round = 0; round < rounds; round++) {
-    settleDisk();
+    level(rig, size.mib);
     times.suspendSync.push(await product.suspend(far, "Sync"));
     await product.detached(far);
     times.resumeStore.push(await product.resume(far));
@@ -179,9 +183,22 @@ function summary(rows: readonly LoopRow[]): Omit<LoopResult, "rounds" | "rows" |
   };
 }
 
-/** Nobody pays for what another one's suspend left to be written: each begins with a clean page cache. */
-function settleDisk(): void {
+/** What an image needs beside the memory that is held. */
+const IMAGE_MARGIN_MIB = 64;
+
+/**
+ * Makes two suspends comparable. Nothing of an earlier one is left to be written; and as much memory as the image will
+ * take has just been freed: a virtual machine may have given older free memory back to its host, and the first touch of
+ * a gigabyte of that was measured at 1.3 s, whoever does it.
+ */
+function level(rig: SandboxRig, mib: number): void {
   execFileSync("sync");
+  const path = join(rig.dir, "level");
+  const piece = randomBytes(2 ** 20);
+  const file = openSync(path, "w");
+  for (let i = 0; i < mib + IMAGE_MARGIN_MIB; i++) writeSync(file, piece);
+  closeSync(file);
+  unlinkSync(path);
 }
 
 const ROUTER_REQUESTS = 1500;
