@@ -10,7 +10,7 @@ function localLinks(text: string): string[] {
     .filter((target) => target !== "" && !/^[a-z]+:/.test(target));
 }
 
-it.each(globSync("docs/**/*.md", { cwd: repository }))("every link of %s leads to a file", (page) => {
+it.each(globSync(["README.md", "docs/**/*.md"], { cwd: repository }))("every link of %s leads to a file", (page) => {
   const folder = dirname(join(repository, page));
   const broken = localLinks(readFileSync(join(repository, page), "utf8")).filter(
     (target) => !existsSync(join(folder, target)),
