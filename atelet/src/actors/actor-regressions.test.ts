@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { mkdir, readdir, stat, writeFile } from "node:fs/promises";
+import { mkdir, readdir, rm, stat, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { SubstrateError } from "@substrate/lib/errors.ts";
@@ -111,6 +111,39 @@ it("a part of a replaced generation that had reached the store is removed with t
   await vi.waitFor(async () => {
     expect((await node.storeKeys()).some((name) => name.includes("/1-1/"))).toBe(false);
   });
+});
+
+it("a failed checkpoint whose files cannot be removed does not leave the actor paused", async () => {
+  const actor = await granted();
+  await actor.resume();
+  vi.spyOn(actor.generations, "abandon").mockRejectedValueOnce(new Error("EROFS: read-only file system"));
+  node.runtime.failNext.checkpoint = new SubstrateError("CHECKPOINT_FAILED", "read-only");
+  await expect(suspend(actor)).rejects.toMatchObject({ code: "CHECKPOINT_FAILED" });
+  expect(node.runtime.only().status).toBe("running");
+  expect(node.network.blocked.size).toBe(0);
+  expect(actor.state).toBe("RUNNING");
+});
+
+it("a hold that could not be written is not taken for recorded at the next try", async () => {
+  const actor = await granted();
+  await mkdir(unwritable(actor));
+  await expect(actor.hold(true)).rejects.toThrow();
+  expect(node.routers.routes.get(key.uid)?.state).toBe("ASLEEP");
+  await rm(unwritable(actor), { recursive: true });
+  await actor.hold(true);
+  await node.restart();
+  await expect(node.actors.get(key.uid).resume()).rejects.toMatchObject({ code: "HELD" });
+});
+
+it("R6: a snapshot without a loan is written around the page cache, one with a loan through it", async () => {
+  const actor = await granted();
+  await actor.resume();
+  const checkpoint = vi.spyOn(node.runtime, "checkpoint");
+  await suspend(actor);
+  await actor.resume();
+  vi.spyOn(node.ledger, "take").mockReturnValueOnce(undefined);
+  await suspend(actor);
+  expect(checkpoint.mock.calls.map((call) => (call as unknown[])[2])).toEqual([{ direct: false }, { direct: true }]);
 });
 
 it("no room is no crash: a wake is not slowed down when room has come", async () => {

@@ -193,7 +193,14 @@ export class Actor {
   async hold(held: boolean): Promise<void> {
     if (this.record.held === held) return;
     this.record.held = held;
-    await this.#save({ durable: true });
+    try {
+      await this.#save({ durable: true });
+    } catch (error) {
+      // Not on disk, not locked: the caller's next try must write it again.
+      this.record.held = !held;
+      this.#publish();
+      throw error;
+    }
   }
 
   noteActivity(nowMs: number): void {

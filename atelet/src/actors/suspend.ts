@@ -88,19 +88,28 @@ async function writeImage(options: CheckpointOptions, loan: Loan | undefined): P
 
 /** A failed checkpoint leaves the actor running as if nothing had been asked; throws if its sandbox did not survive. */
 async function undo(
-  { node, id, running, generations }: CheckpointOptions,
+  { node, id, running, generations, log }: CheckpointOptions,
   number: number,
   cause: unknown,
 ): Promise<void> {
-  await generations.abandon(number);
   try {
     await node.cgroups.moveBack(id);
-    if (running.cut) return;
-    await node.runtime.resume(id);
-    await node.network.open(running.slot);
+    if (!running.cut) {
+      await node.runtime.resume(id);
+      await node.network.open(running.slot);
+    }
   } catch (error) {
     throw new SubstrateError("PROGRAM_EXITED", `the checkpoint failed and the sandbox did not survive it`, {
       cause: new AggregateError([cause, error]),
+    });
+  }
+  // Only now: on a broken disk this fails too, and the actor must not stand still for it.
+  try {
+    await generations.abandon(number);
+  } catch (error) {
+    log.warn("files of a failed checkpoint could not be removed; the next one, or the next start, does it", {
+      generation: number,
+      error,
     });
   }
 }
