@@ -1,7 +1,17 @@
 import { type KubeObject, type ResourceType } from "@substrate/lib/kube/object.ts";
 import { z } from "zod";
 import { type Definition } from "./definition.ts";
-import { conditions, count, field, hostNameRules, objectName, observedGeneration, text, time } from "./fields.ts";
+import {
+  conditions,
+  count,
+  environment,
+  field,
+  hostNameRules,
+  objectName,
+  observedGeneration,
+  text,
+  time,
+} from "./fields.ts";
 import { fidelity, snapshotOwner, storageState } from "./snapshot.ts";
 
 const spec = z
@@ -18,15 +28,38 @@ const spec = z
       }),
     ),
     state: z
-      .enum(["OnDemand", "Suspended"])
+      .enum(["OnDemand", "Running", "Suspended"])
       .default("OnDemand")
       .meta(
         field({
-          description: "OnDemand: requests wake it. Suspended: it is put to sleep and stays so; requests get a 503.",
+          description:
+            "OnDemand: requests wake it. Running: it is kept running, and started again after a crash. Suspended: it is put to sleep and stays so; requests get a 503.",
         }),
       ),
+    source: z
+      .object({
+        snapshotRef: z
+          .object({ name: objectName("Name of a Snapshot in the same namespace.") })
+          .meta(field({ description: "The Snapshot whose state the actor begins with." })),
+      })
+      .meta(field({ description: "Where the actor's state comes from. Used once, at its first start." }))
+      .exactOptional(),
+    env: environment(
+      "Environment of this actor, over its Template's. It reaches the program at a cold start only; a later change shows as condition EnvOutdated.",
+    ).exactOptional(),
   })
-  .meta(field({ description: "What the user wants; written by nobody else." }));
+  .meta(
+    field({
+      description: "What the user wants; written by nobody else.",
+      rules: [
+        {
+          rule: "has(self.source) == has(oldSelf.source) && (!has(self.source) || self.source == oldSelf.source)",
+          message: "cannot be changed, as it is used once, at the first start: make another Actor",
+          fieldPath: ".source",
+        },
+      ],
+    }),
+  );
 
 const assignment = z
   .object({
@@ -55,7 +88,7 @@ const crash = z
 const lastOperation = z
   .object({
     id: text("Id of the operation, as the suspend or resume verb returned it.", 64),
-    type: z.enum(["Suspend", "Resume"]).meta(field({ description: "What was done." })),
+    type: z.enum(["Suspend", "Resume", "Tag"]).meta(field({ description: "What was done." })),
     result: z.enum(["Running", "Succeeded", "Failed"]).meta(field({ description: "How it ended." })),
     reason: text("Code of the error when it failed.", 64).exactOptional(),
     message: text("Why it failed, for people.", 4096).exactOptional(),
@@ -91,7 +124,7 @@ const status = z
     crash: crash.exactOptional(),
     lastOperation: lastOperation.exactOptional(),
     conditions: conditions(
-      "Ready: it answers, or the next request wakes it. Scheduled: it has a node, or needs none. Durable: its newest generation is in the store.",
+      "Ready: it answers, or the next request wakes it. Scheduled: it has a node, or needs none. Durable: its newest generation is in the store. EnvOutdated: its environment changed since its program started. VolumesFull: a volume holds more than its sizeLimit.",
     ).exactOptional(),
   })
   .meta(field({ description: "What the actor does; written by the operator alone." }));

@@ -142,3 +142,57 @@ export const conditions = (description: string) =>
     .array(condition)
     .max(16)
     .meta(field({ description, mapKeys: ["type"] }));
+
+const secretKeyRef = z
+  .object({
+    name: objectName("Name of a Secret in the same namespace."),
+    key: z
+      .string()
+      .min(1)
+      .max(253)
+      .meta(field({ description: "Key of the Secret's data." })),
+  })
+  .meta(field({ description: "One key of a Secret." }));
+
+const envVar = z
+  .object({
+    name: z
+      .string()
+      .min(1)
+      .max(256)
+      .meta(
+        field({
+          description: "Name of the variable.",
+          rules: [
+            {
+              rule: "self.matches('^[A-Za-z_][A-Za-z0-9_.-]*$')",
+              message: "must be letters, digits, '_', '.' and '-', not beginning with a digit, for instance LOG_LEVEL",
+            },
+          ],
+        }),
+      ),
+    value: text("Its value.", 32_768).exactOptional(),
+    valueFrom: z
+      .object({ secretKeyRef })
+      .meta(field({ description: "Where the value comes from." }))
+      .exactOptional(),
+  })
+  .meta(
+    field({
+      description: "A variable of the program's environment.",
+      rules: [
+        {
+          rule: "has(self.value) != has(self.valueFrom)",
+          message: "needs exactly one of value and valueFrom: give a text, or a secretKeyRef",
+        },
+      ],
+    }),
+  );
+
+export type EnvVar = z.infer<typeof envVar>;
+
+export const environment = (description: string) =>
+  z
+    .array(envVar)
+    .max(64)
+    .meta(field({ description, mapKeys: ["name"] }));

@@ -1,4 +1,4 @@
 export * from "./actor.ts";
-export type { Condition } from "./fields.ts";
+export type { Condition, EnvVar } from "./fields.ts";
 export * from "./snapshot.ts";
 export * from "./template.ts";

@@ -5,7 +5,8 @@ import { conditions, count, field, objectName, observedGeneration, text } from "
 
 export const snapshotOwner = z.enum(["SNAPSHOT_OWNER_ACTOR", "SNAPSHOT_OWNER_TAG", "SNAPSHOT_OWNER_TEMPLATE"]).meta(
   field({
-    description: "Who keeps it. ACTOR: it goes when a newer one is completed, or with the actor.",
+    description:
+      "Who keeps it. ACTOR: it goes when newer ones are completed, or with the actor. TAG: it stays until this object is deleted. TEMPLATE: new actors start from it.",
   }),
 );
 
@@ -24,22 +25,63 @@ export const storageState = z
     }),
   );
 
-export const fidelity = z
-  .enum(["Memory"])
-  .meta(field({ description: "What was saved. Memory: the processes' memory and all files." }));
+export const fidelity = z.enum(["Memory", "Rootfs", "Data"]).meta(
+  field({
+    description:
+      "What is saved. Memory: the processes' memory and all files. Rootfs: all files, the program starts cold. Data: the volumes only, the program starts cold.",
+  }),
+);
+
+/** CEL: a tag whose name is that of a generation's Snapshot. */
+const generationsName =
+  "self.metadata.name.startsWith(self.spec.actorRef.name + '-') && self.metadata.name.substring(self.spec.actorRef.name.size() + 1).matches('^[1-9][0-9]*$')";
 
 const spec = z
   .object({
     actorRef: z
       .object({ name: objectName("Name of an Actor in the same namespace.") })
-      .meta(field({ description: "The actor that was saved." })),
-    generation: count("Number of the actor's generation.", 1),
+      .meta(field({ description: "The actor that is, or was, saved." }))
+      .exactOptional(),
+    tag: z
+      .string()
+      .min(1)
+      .max(63)
+      .meta(
+        field({
+          description:
+            "Asks for a snapshot of the actor as it is now, under this name. It is kept until it is deleted, also after its actor.",
+          rules: [
+            {
+              rule: "self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",
+              message: "must be lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit",
+            },
+          ],
+        }),
+      )
+      .exactOptional(),
+    generation: count("Number of the actor's generation; set by the operator.", 1).exactOptional(),
+    templateRef: z
+      .object({
+        name: objectName("Name of a Template in the same namespace."),
+        revision: text("Its revision.", 253),
+      })
+      .meta(field({ description: "The Template whose golden snapshot this is; set by the operator." }))
+      .exactOptional(),
   })
   .meta(
     field({
-      description: "Which generation of which actor this is.",
+      description:
+        "What is saved: a tag that a user asks for, or a generation or golden snapshot that the operator keeps.",
       rules: [
         { rule: "self == oldSelf", message: "the spec of a Snapshot cannot be changed: it names what was saved" },
+        {
+          rule: "has(self.actorRef) != has(self.templateRef)",
+          message: "must name the actor to save: set spec.actorRef.name",
+        },
+        {
+          rule: "!has(self.actorRef) || has(self.tag) != has(self.generation)",
+          message: "set spec.tag to keep the actor's present state under that name",
+        },
       ],
     }),
   );
@@ -51,6 +93,9 @@ const status = z
     storageState: storageState.exactOptional(),
     generation: count("Number of the generation.", 1).exactOptional(),
     epoch: count("Epoch under which it was made.", 1).exactOptional(),
+    actorUid: text("UID of the actor that was saved.", 64).exactOptional(),
+    templateName: text("Template that the actor ran.", 253).exactOptional(),
+    store: text("Store that has it.", 63).exactOptional(),
     fidelity: fidelity.exactOptional(),
     nodeName: text("Node that has a copy of its files.", 253).exactOptional(),
     location: text("Where it is, relative to the store's root.", 1024).exactOptional(),
@@ -66,7 +111,7 @@ const status = z
       })
       .meta(field({ description: "What a node needs to restore it." }))
       .exactOptional(),
-    conditions: conditions("Durable: all of it is in the store.").exactOptional(),
+    conditions: conditions("Durable: all of it is in the store. Ready: it can be used as a source.").exactOptional(),
   })
   .meta(field({ description: "What was saved and where it is; written by the operator alone." }));
 
@@ -89,15 +134,22 @@ export const snapshots: ResourceType<Snapshot> = {
 
 export const snapshotDefinition: Definition = {
   type: snapshots,
-  description: "One saved generation of an Actor that is in the object store.",
+  description: "A saved state of an Actor: one of its generations, or a tag that a user asked for.",
   shortNames: ["snap"],
   categories: ["substrate"],
   spec,
   status,
-  rules: [],
+  rules: [
+    {
+      rule: `!has(self.spec.tag) || !(${generationsName})`,
+      message: "is the name of a generation's Snapshot (<actor>-<number>): give the tag another name",
+      fieldPath: ".metadata.name",
+    },
+  ],
   columns: [
     { name: "Actor", type: "string", jsonPath: ".spec.actorRef.name" },
-    { name: "Generation", type: "integer", jsonPath: ".spec.generation" },
+    { name: "Generation", type: "integer", jsonPath: ".status.generation" },
+    { name: "Tag", type: "string", jsonPath: ".spec.tag" },
     { name: "Owner", type: "string", jsonPath: ".status.owner" },
     { name: "Storage", type: "string", jsonPath: ".status.storageState" },
     { name: "Size", type: "integer", jsonPath: ".status.sizeBytes" },

@@ -4,13 +4,16 @@ import { type Definition } from "./definition.ts";
 import {
   conditions,
   duration,
+  environment,
   field,
   labelNameRules,
   notLonger,
+  objectName,
   observedGeneration,
   quantity,
   text,
 } from "./fields.ts";
+import { fidelity } from "./snapshot.ts";
 
 const portName = z
   .string()
@@ -107,6 +110,66 @@ const limits = z
   })
   .meta(field({ description: "What the program may use at most; both are reserved while it runs." }));
 
+const volumeName = (description: string) =>
+  z
+    .string()
+    .min(1)
+    .max(63)
+    .meta(
+      field({
+        description,
+        rules: [
+          {
+            rule: "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
+            message: "must be lower-case letters, digits and '-', beginning and ending with a letter or digit",
+          },
+        ],
+      }),
+    );
+
+/** Where the sandbox has mounts of its own. */
+const reservedPaths = ["/proc", "/sys", "/dev", "/tmp", "/run/ate"];
+
+const volumeMount = z
+  .object({
+    name: volumeName("Name of one of the Template's volumes."),
+    mountPath: z
+      .string()
+      .max(256)
+      .meta(
+        field({
+          description: "Absolute path at which the program sees the volume.",
+          rules: [
+            {
+              rule: "self.matches('^(/[A-Za-z0-9_.-]+)+$') && !self.matches('(^|/)[.][.]?(/|$)')",
+              message: "must be an absolute path of letters, digits, '_', '-' and '.', for instance \"/data\"",
+            },
+            {
+              rule: reservedPaths.map((path) => `self != '${path}' && !self.startsWith('${path}/')`).join(" && "),
+              message: `must not be in ${reservedPaths.join(", ")}, where the sandbox has mounts of its own`,
+            },
+          ],
+        }),
+      ),
+  })
+  .meta(field({ description: "A volume in the program's file system." }));
+
+const volumeMounts = z
+  .array(volumeMount)
+  .max(4)
+  .meta(
+    field({
+      description: "Where the program sees the Template's volumes.",
+      mapKeys: ["name"],
+      rules: [
+        {
+          rule: "self.all(a, self.exists_one(b, b.mountPath == a.mountPath || b.mountPath.startsWith(a.mountPath + '/')))",
+          message: "no mountPath may be another one, or lie in it",
+        },
+      ],
+    }),
+  );
+
 const container = z
   .object({
     name: z
@@ -145,7 +208,11 @@ const container = z
       .max(256)
       .meta(field({ description: "Replaces the image's arguments (cmd)." }))
       .exactOptional(),
+    env: environment(
+      "Environment of the program, beside what its image gives. It reaches the program at a cold start only.",
+    ).exactOptional(),
     ports,
+    volumeMounts: volumeMounts.exactOptional(),
     readyz: z.object({ httpGet }).meta(
       field({
         description: "How to see that the program can serve. Asked before the first request, after every start.",
@@ -184,6 +251,10 @@ const snapshots = z
               rule: "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
               message: 'must be the name of a store of the installation, for instance "default", never a URL',
             },
+            {
+              rule: "self == oldSelf",
+              message: "cannot be changed, as the snapshots of its actors are there: make another Template",
+            },
           ],
         }),
       ),
@@ -194,6 +265,36 @@ const snapshots = z
     detachDelay: duration(
       "How long after the upload a sleeping actor stays on its node, from where it wakes fastest.",
     ).default("10m"),
+    onSuspend: fidelity.default("Memory"),
+    durability: z
+      .enum(["Async", "Sync"])
+      .default("Async")
+      .meta(
+        field({
+          description:
+            "When a suspend that does not say is done. Async: when the snapshot is on the node. Sync: when it is in the store.",
+        }),
+      ),
+    history: z
+      .int()
+      .min(1)
+      .max(14)
+      .default(1)
+      .meta(
+        field({
+          description: "How many completed generations are kept, the newest included, to go back to.",
+          format: "int32",
+        }),
+      ),
+    golden: z
+      .enum(["Auto", "Never"])
+      .default("Auto")
+      .meta(
+        field({
+          description:
+            "Auto: the trial run of a revision is saved, and new actors start from it instead of starting cold. Never: they start cold.",
+        }),
+      ),
   })
   .meta(
     field({
@@ -207,6 +308,27 @@ const snapshots = z
       ],
     }),
   );
+
+const volumes = z
+  .array(
+    z
+      .object({
+        name: volumeName("Name of the volume, for volumeMounts."),
+        durableDir: z
+          .object({
+            sizeLimit: quantity("Most bytes that its files may take; an actor above it is stopped as crashed.", {
+              minimum: "1Mi",
+              maximum: "16Ti",
+              example: '"500Mi" or "10Gi"',
+            }).exactOptional(),
+          })
+          .meta(field({ description: "A folder whose content is part of every snapshot, and survives a cold start." })),
+      })
+      .meta(field({ description: "A volume of the actor." })),
+  )
+  // the API server's budget for rules counts this many times
+  .max(4)
+  .meta(field({ description: "Volumes of an actor, each with a content of its own.", mapKeys: ["name"] }));
 
 const spec = z
   .object({
@@ -226,11 +348,58 @@ const spec = z
           ],
         }),
       ),
+    volumes: volumes.exactOptional(),
     snapshots: snapshots.prefault({}),
+    hooks: z
+      .object({ afterRestore: z.object({ httpGet }).meta(field({ description: "Called after every restore." })) })
+      .meta(
+        field({
+          description:
+            "Calls to the program. afterRestore comes before readyz and before any request, to renew what must not be the same in two copies.",
+        }),
+      )
+      .exactOptional(),
+    upgrade: z
+      .enum(["OnNextResume", "Manual"])
+      .default("Manual")
+      .meta(
+        field({
+          description:
+            "When actors take a new revision. Both start it cold, with their volumes. Manual: by `kubectl ate resume --boot`. OnNextResume: at their next resume; what they were is kept as tag pre-<revision>.",
+        }),
+      ),
     drainTimeout: duration("How long a suspend waits for open requests to end.").default("10s"),
     wakeTimeout: duration("How long a request waits for the actor to wake before it gets a 503.", "1s").default("30s"),
   })
-  .meta(field({ description: "The program that actors run. A change makes a new revision; actors stay on theirs." }));
+  .meta(
+    field({
+      description:
+        "The program that actors run. A change of it makes a new revision; actors stay on theirs until they upgrade.",
+      rules: [
+        {
+          rule: "self.containers.all(c, !has(c.volumeMounts) || c.volumeMounts.all(m, has(self.volumes) && self.volumes.exists(v, v.name == m.name)))",
+          message: "a volumeMount names no volume: add it to spec.volumes, or use the name of one that is there",
+          fieldPath: ".volumes",
+        },
+        {
+          rule: "!has(self.volumes) || self.volumes.all(v, self.containers.exists(c, has(c.volumeMounts) && c.volumeMounts.exists(m, m.name == v.name)))",
+          message: "a volume is mounted nowhere: add it to the container's volumeMounts, or remove it",
+          fieldPath: ".volumes",
+        },
+        {
+          rule: "self.snapshots.onSuspend != 'Data' || (has(self.volumes) && self.volumes.size() > 0)",
+          message:
+            "onSuspend Data saves volumes only, and there are none: add a durableDir to spec.volumes, or use Memory",
+          fieldPath: ".snapshots.onSuspend",
+        },
+        {
+          rule: "!has(self.hooks) || type(self.hooks.afterRestore.httpGet.port) != string || self.containers.all(c, c.ports.exists(p, p.name == self.hooks.afterRestore.httpGet.port))",
+          message: "names no port of the container: use a name from its ports, or a number",
+          fieldPath: ".hooks.afterRestore.httpGet.port",
+        },
+      ],
+    }),
+  );
 
 const status = z
   .object({
@@ -241,7 +410,10 @@ const status = z
       .meta(field({ description: "Ready once one run of this revision has answered its readyz." }))
       .exactOptional(),
     imageDigest: text("Digest of the image (sha256:…) that this revision runs.", 128).exactOptional(),
-    conditions: conditions("Ready: a run of this revision has answered its readyz.").exactOptional(),
+    goldenSnapshot: objectName("Snapshot from which new actors start.").exactOptional(),
+    conditions: conditions(
+      "Ready: a run of this revision has answered its readyz. Golden: new actors start from a saved run of it.",
+    ).exactOptional(),
   })
   .meta(field({ description: "What was found out; written by the operator alone." }));
 

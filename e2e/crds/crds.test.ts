@@ -258,8 +258,8 @@ describe("Actor", () => {
     [
       "an unknown state",
       "bad",
-      actorSpec({ state: "Running" }),
-      'Unsupported value: "Running": supported values: "OnDemand", "Suspended"',
+      actorSpec({ state: "Asleep" }),
+      'Unsupported value: "Asleep": supported values: "OnDemand", "Running", "Suspended"',
     ],
     ["no Template", "bad", { templateRef: undefined }, "spec.templateRef: Required value"],
     [
@@ -370,6 +370,7 @@ describe("Snapshot", () => {
     const status = {
       owner: "SNAPSHOT_OWNER_ACTOR" as const,
       storageState: "SNAPSHOT_STORAGE_STATE_COMPLETED" as const,
+      generation: 3,
       fidelity: "Memory" as const,
       sizeBytes: 4096,
     };

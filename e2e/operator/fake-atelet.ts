@@ -18,6 +18,7 @@ import {
 import {
   type ActorReport,
   ActorState,
+  Fidelity,
   type Generation,
   type Operation,
   OperationResult,
@@ -27,8 +28,19 @@ import {
 import { type KubeClient } from "@substrate/lib/kube/client.ts";
 import { leases, microTime } from "@substrate/lib/kube/types.ts";
 import { createLogger } from "@substrate/lib/log.ts";
-import { type RpcServer, send, startRpcServer, streamHandler, unaryHandler } from "@substrate/lib/rpc/server.ts";
+import {
+  duplexHandler,
+  type RpcServer,
+  send,
+  startRpcServer,
+  streamHandler,
+  unaryHandler,
+} from "@substrate/lib/rpc/server.ts";
 import { serverCredentials, type TlsMaterial } from "@substrate/lib/rpc/tls.ts";
+
+function notScripted(method: string): never {
+  throw new SubstrateError("INVALID", `the scripted atelet has no ${method}`);
+}
 
 type Event = NonNullable<WatchActorsResponse["event"]>;
 
@@ -91,8 +103,18 @@ export class FakeAtelet {
         this.#note("tryProgram", request.program?.templateUid ?? "", 0n);
         const failure = this.badImages.get(request.program?.image ?? "");
         if (failure !== undefined) throw failure;
-        return Promise.resolve({ imageDigest: `sha256:${"a".repeat(64)}`, readyMs: 12n });
+        return Promise.resolve({
+          imageDigest: `sha256:${"a".repeat(64)}`,
+          readyMs: 12n,
+          golden: undefined,
+          goldenFailure: "",
+        });
       }),
+      readOperations: unaryHandler(options, () => notScripted("readOperations")),
+      readUsage: unaryHandler(options, () => notScripted("readUsage")),
+      exec: duplexHandler(options, () => notScripted("exec")),
+      tag: unaryHandler(options, () => notScripted("tag")),
+      deleteStored: unaryHandler(options, () => notScripted("deleteStored")),
       watchActors: streamHandler<WatchActorsRequest, WatchActorsResponse>(options, async (call, { signal }) => {
         this.#follow(call.request);
         const pending: Event[] = [
@@ -238,6 +260,9 @@ export class FakeAtelet {
       lastActivityUnixMs: 0n,
       revision: program?.revision ?? "",
       sequence: 0n,
+      envDigest: "",
+      crashLoop: undefined,
+      volumes: [],
     };
     this.actors.set(actor.uid, report);
     this.change(actor.uid, { grant, held });
@@ -262,6 +287,7 @@ export class FakeAtelet {
         message: "",
         startUnixMs,
         endUnixMs: BigInt(Date.now()),
+        phases: [],
       },
     });
     return { generation };
@@ -281,6 +307,7 @@ export class FakeAtelet {
       message: "",
       startUnixMs,
       endUnixMs: startUnixMs,
+      phases: [],
     };
     if (report.generations[0]?.generation !== targetGeneration) {
       const made: Generation = {
@@ -297,6 +324,7 @@ export class FakeAtelet {
         createdUnixMs: startUnixMs,
         completedUnixMs: 0n,
         message: "",
+        fidelity: Fidelity.FIDELITY_MEMORY,
       };
       this.change(actorUid, {
         state: ActorState.ACTOR_STATE_SUSPENDED,

@@ -33,6 +33,9 @@ function report(changes: Partial<ActorReport> = {}): ActorReport {
     lastActivityUnixMs: 0n,
     revision: "r1",
     sequence: 1n,
+    envDigest: "",
+    crashLoop: undefined,
+    volumes: [],
     ...changes,
   };
 }
@@ -48,6 +51,7 @@ function generation(number: bigint, storageState: StorageState): ActorReport["ge
     location: "",
     digest: "",
     revision: "r1",
+    fidelity: "FIDELITY_MEMORY",
     runtime: "x",
     createdUnixMs: 0n,
     completedUnixMs: 0n,
@@ -158,6 +162,7 @@ describe("desiredStatus", () => {
           message: "why",
           startUnixMs: 1n,
           endUnixMs: 2n,
+          phases: [],
         },
       });
     const world = { actor: actorWith(assigned), node: synced };

@@ -91,6 +91,8 @@ export class Assignments {
         program,
         held: actor.spec.state === "Suspended",
         clusterUid: this.#clusterUid,
+        environment: undefined,
+        origin: undefined,
       },
       { deadlineMs: assignDeadlineMs },
     );

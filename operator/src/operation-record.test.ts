@@ -26,6 +26,7 @@ function reported(id: string, startUnixMs: number, endUnixMs = 0): Operation {
     message: "",
     startUnixMs: BigInt(startUnixMs),
     endUnixMs: BigInt(endUnixMs),
+    phases: [],
   };
 }
 

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
-import { type Template } from "@substrate/crds/index.ts";
-import { type Program } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { type EnvVar, type Template } from "@substrate/crds/index.ts";
+import { Fidelity, type Program } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { parseCpuMillis, parseDurationMs, parseMemoryBytes } from "@substrate/lib/resources.ts";
 import { TerminalError } from "./queue.ts";
 
@@ -14,6 +14,11 @@ export interface ProgramPart {
   readyz: { path: string; port: number };
   memoryBytes: number;
   cpuMillis: number;
+  /** sizeLimitBytes 0: no limit. */
+  volumeMounts: { name: string; mountPath: string; sizeLimitBytes: number }[];
+  afterRestore?: { path: string; port: number };
+  /** The Template's own variables; secrets by reference, so that a revision holds none. */
+  env: EnvVar[];
 }
 
 /** Throws TerminalError for what the schema should have refused. */
@@ -25,21 +30,41 @@ export function programPart(template: Template): ProgramPart {
   }
   const { path, port } = container.readyz.httpGet;
   const ports = container.ports.map(({ name, containerPort }) => ({ name, containerPort }));
-  const readyzPort = typeof port === "number" ? port : ports.find(({ name }) => name === port)?.containerPort;
-  if (readyzPort === undefined) {
-    throw new TerminalError(`${where}: readyz names port "${port}", which is not among the container's ports`);
-  }
+  const portOf = (named: number | string, what: string): number => {
+    const found = typeof named === "number" ? named : ports.find(({ name }) => name === named)?.containerPort;
+    if (found !== undefined) return found;
+    throw new TerminalError(`${where}: ${what} names port "${named}", which is not among the container's ports`);
+  };
+  const hook = template.spec.hooks?.afterRestore.httpGet;
   return {
     containerName: container.name,
     image: container.image,
     command: container.command ?? [],
     args: container.args ?? [],
     ports,
-    readyz: { path, port: readyzPort },
+    readyz: { path, port: portOf(port, "readyz") },
     memoryBytes: parseMemoryBytes(String(container.resources.limits.memory)),
     cpuMillis: parseCpuMillis(String(container.resources.limits.cpu)),
+    volumeMounts: (container.volumeMounts ?? []).map(({ name, mountPath }) => ({
+      name,
+      mountPath,
+      sizeLimitBytes: sizeLimitBytes(template, name),
+    })),
+    ...(hook && { afterRestore: { path: hook.path, port: portOf(hook.port, "hooks.afterRestore") } }),
+    env: container.env ?? [],
   };
 }
+
+function sizeLimitBytes({ spec }: Template, volume: string): number {
+  const limit = spec.volumes?.find(({ name }) => name === volume)?.durableDir.sizeLimit;
+  return limit === undefined ? 0 : parseMemoryBytes(String(limit));
+}
+
+const wireFidelity = {
+  Memory: Fidelity.FIDELITY_MEMORY,
+  Rootfs: Fidelity.FIDELITY_ROOTFS,
+  Data: Fidelity.FIDELITY_DATA,
+} as const;
 
 /** Ten hex digits of a hash of the program: the same program is the same revision. */
 export function revisionOf(part: ProgramPart): string {
@@ -64,12 +89,16 @@ export function buildProgram(template: Template, part: ProgramPart, revision: st
     revision,
     image: imageDigest === undefined ? part.image : pinnedImage(part.image, imageDigest),
     memoryBytes: BigInt(part.memoryBytes),
+    volumeMounts: part.volumeMounts.map((mount) => ({ ...mount, sizeLimitBytes: BigInt(mount.sizeLimitBytes) })),
+    afterRestore: part.afterRestore,
     drainTimeoutMs: BigInt(parseDurationMs(drainTimeout)),
     wakeTimeoutMs: BigInt(parseDurationMs(wakeTimeout)),
     snapshots: {
       store: snapshots.store,
       uploadDelayMs: BigInt(parseDurationMs(snapshots.uploadDelay)),
       uploadWithinMs: BigInt(parseDurationMs(snapshots.uploadWithin)),
+      history: snapshots.history,
+      onSuspend: wireFidelity[snapshots.onSuspend],
     },
   };
 }

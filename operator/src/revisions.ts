@@ -24,6 +24,19 @@ const storedRevision: z.ZodType<StoredRevision> = z.object({
     readyz: z.object({ path: z.string(), port: z.number() }),
     memoryBytes: z.number(),
     cpuMillis: z.number(),
+    volumeMounts: z
+      .array(z.object({ name: z.string(), mountPath: z.string(), sizeLimitBytes: z.number() }))
+      .default([]),
+    afterRestore: z.object({ path: z.string(), port: z.number() }).exactOptional(),
+    env: z
+      .array(
+        z.object({
+          name: z.string(),
+          value: z.string().exactOptional(),
+          valueFrom: z.object({ secretKeyRef: z.object({ name: z.string(), key: z.string() }) }).exactOptional(),
+        }),
+      )
+      .default([]),
   }),
 });
 

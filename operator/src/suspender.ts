@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { type Actor, actors, type Template } from "@substrate/crds/index.ts";
 import { type ErrorCode, SubstrateError } from "@substrate/lib/errors.ts";
 import { SuspendMode } from "@substrate/lib/gen/substrate/atelet/v1/atelet.ts";
-import { type ActorReport, ActorState, StorageState } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { type ActorReport, ActorState, Fidelity, StorageState } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { type KubeClient, keyOf } from "@substrate/lib/kube/client.ts";
 import { type Reflector } from "@substrate/lib/kube/reflector.ts";
 import { type Logger } from "@substrate/lib/log.ts";
@@ -110,6 +110,7 @@ export class Suspender {
       mode: attempt.mode === "Sync" ? SuspendMode.SUSPEND_MODE_SYNC : SuspendMode.SUSPEND_MODE_ASYNC,
       force: attempt.force,
       operationId: attempt.operationId,
+      fidelity: Fidelity.FIDELITY_UNSPECIFIED,
     };
     try {
       const deadlineMs = Math.max(1, attempt.deadlineMs - performance.now());

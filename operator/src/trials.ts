@@ -96,7 +96,7 @@ export class Trials {
     try {
       const { imageDigest, readyMs } = await link.call(
         (client) => client.tryProgram.bind(client),
-        { program },
+        { program, environment: undefined, golden: undefined },
         { deadlineMs: trialDeadlineMs },
       );
       return { kind: "ready", imageDigest, readyMs: Number(readyMs) };

@@ -238,6 +238,7 @@ export class Waker {
         actorUid: attempt.uid,
         epoch: BigInt(actor.status?.assignment?.epoch ?? 0),
         operationId: attempt.operationId,
+        startFrom: undefined,
       },
       { deadlineMs: Math.max(remainingMs, Number(program.wakeTimeoutMs)) + resumeMarginMs },
     );

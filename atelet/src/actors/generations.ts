@@ -98,8 +98,8 @@ export class Generations {
 
   /** A generation that was fetched from the store into `begin`'s folder. */
   async commitFetched(generation: Generation): Promise<void> {
-    const { generation: number, epoch, revision, imageDigest, runtime, createdAtMs } = generation;
-    const written = { generation: number, epoch, revision, imageDigest, runtime, createdAtMs };
+    const { generation: number, epoch, revision, imageDigest, runtime, fidelity, createdAtMs } = generation;
+    const written = { generation: number, epoch, revision, imageDigest, runtime, fidelity, createdAtMs };
     this.#local.set(number, await this.#folder.commit(written));
     if (this.get(generation.generation) === undefined) this.#insert(generation);
   }
@@ -157,8 +157,9 @@ export class Generations {
 }
 
 function fromLocal(local: GenerationRecord): Generation {
-  const { generation, epoch, revision, imageDigest, runtime, createdAtMs } = local;
+  const { generation, epoch, revision, imageDigest, runtime, fidelity, createdAtMs } = local;
   return {
+    fidelity,
     generation,
     epoch,
     revision,

@@ -3,6 +3,10 @@ import { join } from "node:path";
 import { z } from "zod";
 import { isMissing, readJson, removeFolder, writeJson } from "../node-files.ts";
 
+/** What a snapshot saves: Rootfs and Data start the program cold. */
+export const fidelitySchema = z.enum(["Memory", "Rootfs", "Data"]);
+export type Fidelity = z.infer<typeof fidelitySchema>;
+
 const programSchema = z.object({
   templateUid: z.string(),
   templateName: z.string(),
@@ -20,6 +24,20 @@ const programSchema = z.object({
   uploadWithinMs: z.number(),
   drainTimeoutMs: z.number(),
   wakeTimeoutMs: z.number(),
+  volumeMounts: z
+    .array(
+      z.object({
+        name: z.string(),
+        mountPath: z.string(),
+        /** 0: no limit. */
+        sizeLimitBytes: z.number().int(),
+      }),
+    )
+    .default([]),
+  afterRestore: z.object({ path: z.string(), port: z.number().int() }).optional(),
+  /** Completed generations that are kept, the newest included. */
+  history: z.number().int().positive().default(1),
+  onSuspend: fidelitySchema.default("Memory"),
 });
 /** One revision of a Template, as a node needs it. */
 export type Program = z.infer<typeof programSchema>;
@@ -45,6 +63,7 @@ const generationSchema = z.object({
   revision: z.string(),
   imageDigest: z.string(),
   runtime: z.string(),
+  fidelity: fidelitySchema.default("Memory"),
   createdAtMs: z.number(),
   sizeBytes: z.number(),
   /** Restores of it that failed since one went well. */
@@ -56,7 +75,7 @@ export type Generation = z.infer<typeof generationSchema>;
 
 const operationSchema = z.object({
   id: z.string(),
-  type: z.enum(["RESUME", "SUSPEND"]),
+  type: z.enum(["RESUME", "SUSPEND", "TAG"]),
   result: z.enum(["RUNNING", "SUCCEEDED", "FAILED"]),
   reason: z.string(),
   message: z.string(),

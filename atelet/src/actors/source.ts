@@ -114,6 +114,7 @@ function fromManifest(manifest: Manifest, key: string, prefix: ActorPrefix): Gen
     revision: manifest.revision,
     imageDigest: manifest.imageDigest,
     runtime: manifest.sandbox.runtime,
+    fidelity: manifest.fidelity,
     createdAtMs: Date.parse(manifest.createdAt),
     restoreFailures: 0,
     sizeBytes: manifest.sizeBytes,

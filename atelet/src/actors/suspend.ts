@@ -77,6 +77,7 @@ async function writeImage(options: CheckpointOptions, loan: Loan | undefined): P
         revision: record.program.revision,
         imageDigest: running.imageDigest,
         runtime: node.runtimeBuild,
+        fidelity: "Memory",
         createdAtMs: Date.now(),
       }),
     );

@@ -317,6 +317,9 @@ export function program(changes: Partial<Program> = {}): Program {
     uploadWithinMs: 120_000,
     drainTimeoutMs: 100,
     wakeTimeoutMs: 200,
+    volumeMounts: [],
+    history: 1,
+    onSuspend: "Memory",
     ...changes,
   };
 }

@@ -12,7 +12,14 @@ beforeEach(async () => {
 });
 afterEach(() => rm(dir, { recursive: true }));
 
-const meta = { epoch: 3, revision: "r1", imageDigest: "sha256:0", runtime: "1", createdAtMs: 5 };
+const meta = {
+  epoch: 3,
+  revision: "r1",
+  imageDigest: "sha256:0",
+  runtime: "1",
+  fidelity: "Memory",
+  createdAtMs: 5,
+} as const;
 async function make(generation: number): Promise<void> {
   const partial = await folder.begin(generation);
   await writeFile(join(partial, "pages.img"), "x".repeat(generation * 10));

@@ -10,6 +10,7 @@ const recordSchema = z.object({
   revision: z.string(),
   imageDigest: z.string(),
   runtime: z.string(),
+  fidelity: z.enum(["Memory", "Rootfs", "Data"]).default("Memory"),
   createdAtMs: z.number(),
   files: z.array(z.object({ name: z.string(), sizeBytes: z.number().int().nonnegative() })),
 });

@@ -1,6 +1,7 @@
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import {
   ActorState,
+  Fidelity as WireFidelity,
   type ActorKey as WireActorKey,
   type ActorReport,
   type Generation as WireGeneration,
@@ -11,7 +12,7 @@ import {
 } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { type Route, RouteState } from "@substrate/lib/gen/substrate/atelet/v1/route.ts";
 import { type Actor } from "../actors/actor.ts";
-import { type ActorKey, type Generation, type Program } from "../actors/record.ts";
+import { type ActorKey, type Fidelity, type Generation, type Program } from "../actors/record.ts";
 import { type RouteLevel } from "../actors/route-level.ts";
 
 function need<T>(value: T | undefined, what: string): T {
@@ -60,7 +61,28 @@ export function programFromWire(wire: WireProgram | undefined): Program {
     uploadWithinMs: number(snapshots.uploadWithinMs),
     drainTimeoutMs: number(program.drainTimeoutMs),
     wakeTimeoutMs: number(program.wakeTimeoutMs),
+    volumeMounts: program.volumeMounts.map(({ name, mountPath, sizeLimitBytes }) => ({
+      name,
+      mountPath,
+      sizeLimitBytes: number(sizeLimitBytes),
+    })),
+    ...(program.afterRestore && {
+      afterRestore: { path: program.afterRestore.path, port: program.afterRestore.port },
+    }),
+    history: Math.max(1, snapshots.history),
+    onSuspend: fidelityFromWire(snapshots.onSuspend) ?? "Memory",
   };
+}
+
+const fidelities = {
+  Memory: WireFidelity.FIDELITY_MEMORY,
+  Rootfs: WireFidelity.FIDELITY_ROOTFS,
+  Data: WireFidelity.FIDELITY_DATA,
+} as const;
+
+/** Undefined for what the caller left open. */
+function fidelityFromWire(wire: WireFidelity): Fidelity | undefined {
+  return (Object.keys(fidelities) as Fidelity[]).find((fidelity) => fidelities[fidelity] === wire);
 }
 
 const storageStates = {
@@ -86,6 +108,7 @@ export function generationToWire(generation: Generation, local: boolean): WireGe
     createdUnixMs: BigInt(generation.createdAtMs),
     completedUnixMs: BigInt(storage.completedAtMs),
     message: storage.message,
+    fidelity: fidelities[generation.fidelity],
   };
 }
 
@@ -101,6 +124,7 @@ const actorStates = {
 const operationTypes = {
   RESUME: OperationType.OPERATION_TYPE_RESUME,
   SUSPEND: OperationType.OPERATION_TYPE_SUSPEND,
+  TAG: OperationType.OPERATION_TYPE_TAG,
 } as const;
 
 const operationResults = {
@@ -128,11 +152,15 @@ export function reportToWire(actor: Actor, sequence: number): ActorReport {
       message: lastOperation.message,
       startUnixMs: BigInt(lastOperation.startMs),
       endUnixMs: BigInt(lastOperation.endMs),
+      phases: [],
     },
     crash: crash && { message: crash.message, timeUnixMs: BigInt(crash.timeMs) },
     lastActivityUnixMs: BigInt(record.lastActivityMs),
     revision: record.program.revision,
     sequence: BigInt(sequence),
+    envDigest: "",
+    crashLoop: undefined,
+    volumes: [],
   };
 }
 

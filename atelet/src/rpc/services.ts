@@ -111,7 +111,7 @@ function operatorService({ actors, trials, reports, callers, log }: ServicesOpti
     tryProgram: unaryHandler<TryProgramRequest, TryProgramResponse>(handler, async (request) => {
       follow(request.leader);
       const { imageDigest, readyMs } = await trials.run(programFromWire(request.program));
-      return { imageDigest, readyMs: BigInt(readyMs) };
+      return { imageDigest, readyMs: BigInt(readyMs), golden: undefined, goldenFailure: "" };
     }),
     watchActors: streamHandler<WatchActorsRequest, WatchActorsResponse>(handler, async (call, { signal }) => {
       follow(call.request.leader);

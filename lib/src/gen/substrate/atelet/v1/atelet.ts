@@ -10,9 +10,11 @@ import {
   type CallOptions,
   type ChannelCredentials,
   Client,
+  type ClientDuplexStream,
   type ClientOptions,
   type ClientReadableStream,
   type ClientUnaryCall,
+  type handleBidiStreamingCall,
   type handleServerStreamingCall,
   type handleUnaryCall,
   makeGenericClientConstructor,
@@ -20,7 +22,23 @@ import {
   type ServiceError,
   type UntypedServiceImplementation,
 } from "@grpc/grpc-js";
-import { ActorKey, ActorReport, Generation, Grant, Program } from "./types.ts";
+import {
+  ActorKey,
+  ActorReport,
+  Environment,
+  Fidelity,
+  fidelityFromJSON,
+  fidelityToJSON,
+  fidelityToNumber,
+  Generation,
+  Grant,
+  Operation,
+  Origin,
+  Program,
+  StoredPrefix,
+  StoredSnapshot,
+  VolumeUsage,
+} from "./types.ts";
 
 export const protobufPackage = "substrate.atelet.v1";
 
@@ -102,6 +120,11 @@ export interface AssignRequest {
   held: boolean;
   /** Root of the cluster's data in a store: the uid of the namespace kube-system. */
   clusterUid: string;
+  environment:
+    | Environment
+    | undefined;
+  /** Where an actor without a generation begins; absent: with a cold start. */
+  origin: Origin | undefined;
 }
 
 export interface AssignResponse {
@@ -112,6 +135,26 @@ export interface ResumeRequest {
   actorUid: string;
   epoch: bigint;
   operationId: string;
+  /** Absent: the newest good generation. */
+  startFrom: StartFrom | undefined;
+}
+
+/**
+ * What a person, or an upgrade, chose to start from. It ends a crash loop. Refused with OPERATION_IN_PROGRESS while the
+ * actor runs.
+ */
+export interface StartFrom {
+  from:
+    | //
+    /** One of the actor's own generations; newer ones are dropped when it has started. */
+    { $case: "generation"; value: bigint }
+    | //
+    /** A cold start with the newest volumes. */
+    { $case: "boot"; value: boolean }
+    | //
+    /** A tag. */
+    { $case: "tag"; value: StoredPrefix }
+    | undefined;
 }
 
 export interface ResumeResponse {
@@ -128,6 +171,8 @@ export interface SuspendRequest {
   /** Cuts requests that are still open after the drain timeout. */
   force: boolean;
   operationId: string;
+  /** Unspecified: what the program's policy says. */
+  fidelity: Fidelity;
 }
 
 export interface SuspendResponse {
@@ -138,13 +183,16 @@ export interface ReleaseRequest {
   leader: Leader | undefined;
   actor: ActorKey | undefined;
   epoch: bigint;
-  /** The actor is being deleted: its sandbox is killed, its files and its data in the store go. */
+  /**
+   * The actor is being deleted: its sandbox is killed, its files and its data in every store go. What a store that does
+   * not answer still has is recorded (fsync), and removed when it is back.
+   */
   deleting: boolean;
   clusterUid: string;
 }
 
 export interface ReleaseResponse {
-  /** True when nothing of the actor is left on this node (deleting: nor in the store). */
+  /** True when nothing of the actor is left on this node (deleting: what is left in a store is recorded to be removed). */
   done: boolean;
   /** What is still left, for status and Events. */
   message: string;
@@ -163,12 +211,23 @@ export interface SetHoldResponse {
 export interface TryProgramRequest {
   leader: Leader | undefined;
   program: Program | undefined;
+  environment:
+    | Environment
+    | undefined;
+  /** Absent: no golden snapshot is taken. */
+  golden: StoredPrefix | undefined;
 }
 
 export interface TryProgramResponse {
   imageDigest: string;
   /** From the start of the sandbox until readyz. */
   readyMs: bigint;
+  /** Absent when none was asked for, or it failed. */
+  golden:
+    | StoredSnapshot
+    | undefined;
+  /** Why there is no golden snapshot though one was asked for. */
+  goldenFailure: string;
 }
 
 export interface WatchActorsRequest {
@@ -211,6 +270,86 @@ export interface ReadLogRequest {
 
 export interface ReadLogResponse {
   data: Buffer;
+}
+
+export interface ReadOperationsRequest {
+  actorUid: string;
+}
+
+export interface ReadOperationsResponse {
+  operations: Operation[];
+}
+
+export interface ReadUsageRequest {
+  actorUid: string;
+}
+
+export interface ReadUsageResponse {
+  /** Of the sandbox's cgroup, the runtime's share included; 0 while it sleeps. */
+  memoryBytes: bigint;
+  memoryLimitBytes: bigint;
+  /** Since the sandbox began. */
+  cpuNs: bigint;
+  sampledUnixMs: bigint;
+  cpuLimitMillis: number;
+  /** Bytes of all local snapshots, volumes included. */
+  localBytes: bigint;
+  volumes: VolumeUsage[];
+}
+
+export interface ExecRequest {
+  message:
+    | { $case: "start"; value: ExecStart }
+    | { $case: "stdin"; value: Buffer }
+    | //
+    /** The end of the input. */
+    { $case: "stdinClosed"; value: boolean }
+    | { $case: "resize"; value: TerminalSize }
+    | undefined;
+}
+
+export interface ExecStart {
+  leader: Leader | undefined;
+  actorUid: string;
+  command: string[];
+  /** A terminal instead of three pipes; then all output comes as stdout. */
+  tty: boolean;
+  stdin: boolean;
+  size: TerminalSize | undefined;
+}
+
+export interface TerminalSize {
+  columns: number;
+  rows: number;
+}
+
+export interface ExecResponse {
+  message: { $case: "stdout"; value: Buffer } | { $case: "stderr"; value: Buffer } | //
+  /** The last message. */
+  { $case: "exitCode"; value: number } | undefined;
+}
+
+export interface TagRequest {
+  leader: Leader | undefined;
+  actor:
+    | ActorKey
+    | undefined;
+  /** The epoch under which this node has the actor; 0: nobody has it, and what its head names in the store is copied. */
+  epoch: bigint;
+  target: StoredPrefix | undefined;
+  operationId: string;
+}
+
+export interface TagResponse {
+  stored: StoredSnapshot | undefined;
+}
+
+export interface DeleteStoredRequest {
+  leader: Leader | undefined;
+  prefix: StoredPrefix | undefined;
+}
+
+export interface DeleteStoredResponse {
 }
 
 function createBaseLeader(): Leader {
@@ -284,7 +423,16 @@ export const Leader: MessageFns<Leader> = {
 };
 
 function createBaseAssignRequest(): AssignRequest {
-  return { leader: undefined, actor: undefined, grant: undefined, program: undefined, held: false, clusterUid: "" };
+  return {
+    leader: undefined,
+    actor: undefined,
+    grant: undefined,
+    program: undefined,
+    held: false,
+    clusterUid: "",
+    environment: undefined,
+    origin: undefined,
+  };
 }
 
 export const AssignRequest: MessageFns<AssignRequest> = {
@@ -306,6 +454,12 @@ export const AssignRequest: MessageFns<AssignRequest> = {
     }
     if (message.clusterUid !== "") {
       writer.uint32(50).string(message.clusterUid);
+    }
+    if (message.environment !== undefined) {
+      Environment.encode(message.environment, writer.uint32(58).fork()).join();
+    }
+    if (message.origin !== undefined) {
+      Origin.encode(message.origin, writer.uint32(66).fork()).join();
     }
     return writer;
   },
@@ -371,6 +525,22 @@ export const AssignRequest: MessageFns<AssignRequest> = {
             message.clusterUid = reader.string();
             continue;
           }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.environment = Environment.decode(reader, reader.uint32());
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.origin = Origin.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -395,6 +565,8 @@ export const AssignRequest: MessageFns<AssignRequest> = {
         : isSet(object.cluster_uid)
         ? globalThis.String(object.cluster_uid)
         : "",
+      environment: isSet(object.environment) ? Environment.fromJSON(object.environment) : undefined,
+      origin: isSet(object.origin) ? Origin.fromJSON(object.origin) : undefined,
     };
   },
 
@@ -418,6 +590,12 @@ export const AssignRequest: MessageFns<AssignRequest> = {
     if (message.clusterUid !== "") {
       obj.clusterUid = message.clusterUid;
     }
+    if (message.environment !== undefined) {
+      obj.environment = Environment.toJSON(message.environment);
+    }
+    if (message.origin !== undefined) {
+      obj.origin = Origin.toJSON(message.origin);
+    }
     return obj;
   },
 
@@ -438,6 +616,12 @@ export const AssignRequest: MessageFns<AssignRequest> = {
       : undefined;
     message.held = object.held ?? false;
     message.clusterUid = object.clusterUid ?? "";
+    message.environment = (object.environment !== undefined && object.environment !== null)
+      ? Environment.fromPartial(object.environment)
+      : undefined;
+    message.origin = (object.origin !== undefined && object.origin !== null)
+      ? Origin.fromPartial(object.origin)
+      : undefined;
     return message;
   },
 };
@@ -495,7 +679,7 @@ export const AssignResponse: MessageFns<AssignResponse> = {
 };
 
 function createBaseResumeRequest(): ResumeRequest {
-  return { leader: undefined, actorUid: "", epoch: 0n, operationId: "" };
+  return { leader: undefined, actorUid: "", epoch: 0n, operationId: "", startFrom: undefined };
 }
 
 export const ResumeRequest: MessageFns<ResumeRequest> = {
@@ -514,6 +698,9 @@ export const ResumeRequest: MessageFns<ResumeRequest> = {
     }
     if (message.operationId !== "") {
       writer.uint32(34).string(message.operationId);
+    }
+    if (message.startFrom !== undefined) {
+      StartFrom.encode(message.startFrom, writer.uint32(42).fork()).join();
     }
     return writer;
   },
@@ -563,6 +750,14 @@ export const ResumeRequest: MessageFns<ResumeRequest> = {
             message.operationId = reader.string();
             continue;
           }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.startFrom = StartFrom.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -589,6 +784,11 @@ export const ResumeRequest: MessageFns<ResumeRequest> = {
         : isSet(object.operation_id)
         ? globalThis.String(object.operation_id)
         : "",
+      startFrom: isSet(object.startFrom)
+        ? StartFrom.fromJSON(object.startFrom)
+        : isSet(object.start_from)
+        ? StartFrom.fromJSON(object.start_from)
+        : undefined,
     };
   },
 
@@ -606,6 +806,9 @@ export const ResumeRequest: MessageFns<ResumeRequest> = {
     if (message.operationId !== "") {
       obj.operationId = message.operationId;
     }
+    if (message.startFrom !== undefined) {
+      obj.startFrom = StartFrom.toJSON(message.startFrom);
+    }
     return obj;
   },
 
@@ -620,6 +823,134 @@ export const ResumeRequest: MessageFns<ResumeRequest> = {
     message.actorUid = object.actorUid ?? "";
     message.epoch = (object.epoch !== undefined && object.epoch !== null) ? BigInt(object.epoch) : 0n;
     message.operationId = object.operationId ?? "";
+    message.startFrom = (object.startFrom !== undefined && object.startFrom !== null)
+      ? StartFrom.fromPartial(object.startFrom)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseStartFrom(): StartFrom {
+  return { from: undefined };
+}
+
+export const StartFrom: MessageFns<StartFrom> = {
+  encode(message: StartFrom, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    switch (message.from?.$case) {
+      case "generation":
+        if (BigInt.asUintN(64, message.from.value) !== message.from.value) {
+          throw new globalThis.Error("value provided for field message.from.value of type uint64 too large");
+        }
+        writer.uint32(8).uint64(message.from.value);
+        break;
+      case "boot":
+        writer.uint32(16).bool(message.from.value);
+        break;
+      case "tag":
+        StoredPrefix.encode(message.from.value, writer.uint32(26).fork()).join();
+        break;
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): StartFrom {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseStartFrom();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.from = { $case: "generation", value: reader.uint64() as bigint };
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.from = { $case: "boot", value: reader.bool() };
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.from = { $case: "tag", value: StoredPrefix.decode(reader, reader.uint32()) };
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): StartFrom {
+    return {
+      from: isSet(object.generation)
+        ? { $case: "generation", value: BigInt(object.generation) }
+        : isSet(object.boot)
+        ? { $case: "boot", value: globalThis.Boolean(object.boot) }
+        : isSet(object.tag)
+        ? { $case: "tag", value: StoredPrefix.fromJSON(object.tag) }
+        : undefined,
+    };
+  },
+
+  toJSON(message: StartFrom): unknown {
+    const obj: any = {};
+    if (message.from?.$case === "generation") {
+      obj.generation = message.from.value.toString();
+    } else if (message.from?.$case === "boot") {
+      obj.boot = message.from.value;
+    } else if (message.from?.$case === "tag") {
+      obj.tag = StoredPrefix.toJSON(message.from.value);
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<StartFrom>): StartFrom {
+    return StartFrom.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<StartFrom>): StartFrom {
+    const message = createBaseStartFrom();
+    switch (object.from?.$case) {
+      case "generation": {
+        if (object.from?.value !== undefined && object.from?.value !== null) {
+          message.from = { $case: "generation", value: BigInt(object.from.value) };
+        }
+        break;
+      }
+      case "boot": {
+        if (object.from?.value !== undefined && object.from?.value !== null) {
+          message.from = { $case: "boot", value: object.from.value };
+        }
+        break;
+      }
+      case "tag": {
+        if (object.from?.value !== undefined && object.from?.value !== null) {
+          message.from = { $case: "tag", value: StoredPrefix.fromPartial(object.from.value) };
+        }
+        break;
+      }
+    }
     return message;
   },
 };
@@ -705,6 +1036,7 @@ function createBaseSuspendRequest(): SuspendRequest {
     mode: SuspendMode.SUSPEND_MODE_UNSPECIFIED,
     force: false,
     operationId: "",
+    fidelity: Fidelity.FIDELITY_UNSPECIFIED,
   };
 }
 
@@ -736,6 +1068,9 @@ export const SuspendRequest: MessageFns<SuspendRequest> = {
     }
     if (message.operationId !== "") {
       writer.uint32(58).string(message.operationId);
+    }
+    if (message.fidelity !== Fidelity.FIDELITY_UNSPECIFIED) {
+      writer.uint32(64).int32(fidelityToNumber(message.fidelity));
     }
     return writer;
   },
@@ -809,6 +1144,14 @@ export const SuspendRequest: MessageFns<SuspendRequest> = {
             message.operationId = reader.string();
             continue;
           }
+          case 8: {
+            if (tag !== 64) {
+              break;
+            }
+
+            message.fidelity = fidelityFromJSON(reader.int32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -842,6 +1185,7 @@ export const SuspendRequest: MessageFns<SuspendRequest> = {
         : isSet(object.operation_id)
         ? globalThis.String(object.operation_id)
         : "",
+      fidelity: isSet(object.fidelity) ? fidelityFromJSON(object.fidelity) : Fidelity.FIDELITY_UNSPECIFIED,
     };
   },
 
@@ -868,6 +1212,9 @@ export const SuspendRequest: MessageFns<SuspendRequest> = {
     if (message.operationId !== "") {
       obj.operationId = message.operationId;
     }
+    if (message.fidelity !== Fidelity.FIDELITY_UNSPECIFIED) {
+      obj.fidelity = fidelityToJSON(message.fidelity);
+    }
     return obj;
   },
 
@@ -887,6 +1234,7 @@ export const SuspendRequest: MessageFns<SuspendRequest> = {
     message.mode = object.mode ?? SuspendMode.SUSPEND_MODE_UNSPECIFIED;
     message.force = object.force ?? false;
     message.operationId = object.operationId ?? "";
+    message.fidelity = object.fidelity ?? Fidelity.FIDELITY_UNSPECIFIED;
     return message;
   },
 };
@@ -1368,7 +1716,7 @@ export const SetHoldResponse: MessageFns<SetHoldResponse> = {
 };
 
 function createBaseTryProgramRequest(): TryProgramRequest {
-  return { leader: undefined, program: undefined };
+  return { leader: undefined, program: undefined, environment: undefined, golden: undefined };
 }
 
 export const TryProgramRequest: MessageFns<TryProgramRequest> = {
@@ -1378,6 +1726,12 @@ export const TryProgramRequest: MessageFns<TryProgramRequest> = {
     }
     if (message.program !== undefined) {
       Program.encode(message.program, writer.uint32(18).fork()).join();
+    }
+    if (message.environment !== undefined) {
+      Environment.encode(message.environment, writer.uint32(26).fork()).join();
+    }
+    if (message.golden !== undefined) {
+      StoredPrefix.encode(message.golden, writer.uint32(34).fork()).join();
     }
     return writer;
   },
@@ -1411,6 +1765,22 @@ export const TryProgramRequest: MessageFns<TryProgramRequest> = {
             message.program = Program.decode(reader, reader.uint32());
             continue;
           }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.environment = Environment.decode(reader, reader.uint32());
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.golden = StoredPrefix.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1427,6 +1797,8 @@ export const TryProgramRequest: MessageFns<TryProgramRequest> = {
     return {
       leader: isSet(object.leader) ? Leader.fromJSON(object.leader) : undefined,
       program: isSet(object.program) ? Program.fromJSON(object.program) : undefined,
+      environment: isSet(object.environment) ? Environment.fromJSON(object.environment) : undefined,
+      golden: isSet(object.golden) ? StoredPrefix.fromJSON(object.golden) : undefined,
     };
   },
 
@@ -1437,6 +1809,12 @@ export const TryProgramRequest: MessageFns<TryProgramRequest> = {
     }
     if (message.program !== undefined) {
       obj.program = Program.toJSON(message.program);
+    }
+    if (message.environment !== undefined) {
+      obj.environment = Environment.toJSON(message.environment);
+    }
+    if (message.golden !== undefined) {
+      obj.golden = StoredPrefix.toJSON(message.golden);
     }
     return obj;
   },
@@ -1452,12 +1830,18 @@ export const TryProgramRequest: MessageFns<TryProgramRequest> = {
     message.program = (object.program !== undefined && object.program !== null)
       ? Program.fromPartial(object.program)
       : undefined;
+    message.environment = (object.environment !== undefined && object.environment !== null)
+      ? Environment.fromPartial(object.environment)
+      : undefined;
+    message.golden = (object.golden !== undefined && object.golden !== null)
+      ? StoredPrefix.fromPartial(object.golden)
+      : undefined;
     return message;
   },
 };
 
 function createBaseTryProgramResponse(): TryProgramResponse {
-  return { imageDigest: "", readyMs: 0n };
+  return { imageDigest: "", readyMs: 0n, golden: undefined, goldenFailure: "" };
 }
 
 export const TryProgramResponse: MessageFns<TryProgramResponse> = {
@@ -1470,6 +1854,12 @@ export const TryProgramResponse: MessageFns<TryProgramResponse> = {
         throw new globalThis.Error("value provided for field message.readyMs of type uint64 too large");
       }
       writer.uint32(16).uint64(message.readyMs);
+    }
+    if (message.golden !== undefined) {
+      StoredSnapshot.encode(message.golden, writer.uint32(26).fork()).join();
+    }
+    if (message.goldenFailure !== "") {
+      writer.uint32(34).string(message.goldenFailure);
     }
     return writer;
   },
@@ -1503,6 +1893,22 @@ export const TryProgramResponse: MessageFns<TryProgramResponse> = {
             message.readyMs = reader.uint64() as bigint;
             continue;
           }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.golden = StoredSnapshot.decode(reader, reader.uint32());
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.goldenFailure = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1523,6 +1929,12 @@ export const TryProgramResponse: MessageFns<TryProgramResponse> = {
         ? globalThis.String(object.image_digest)
         : "",
       readyMs: isSet(object.readyMs) ? BigInt(object.readyMs) : isSet(object.ready_ms) ? BigInt(object.ready_ms) : 0n,
+      golden: isSet(object.golden) ? StoredSnapshot.fromJSON(object.golden) : undefined,
+      goldenFailure: isSet(object.goldenFailure)
+        ? globalThis.String(object.goldenFailure)
+        : isSet(object.golden_failure)
+        ? globalThis.String(object.golden_failure)
+        : "",
     };
   },
 
@@ -1534,6 +1946,12 @@ export const TryProgramResponse: MessageFns<TryProgramResponse> = {
     if (message.readyMs !== 0n) {
       obj.readyMs = message.readyMs.toString();
     }
+    if (message.golden !== undefined) {
+      obj.golden = StoredSnapshot.toJSON(message.golden);
+    }
+    if (message.goldenFailure !== "") {
+      obj.goldenFailure = message.goldenFailure;
+    }
     return obj;
   },
 
@@ -1544,6 +1962,10 @@ export const TryProgramResponse: MessageFns<TryProgramResponse> = {
     const message = createBaseTryProgramResponse();
     message.imageDigest = object.imageDigest ?? "";
     message.readyMs = (object.readyMs !== undefined && object.readyMs !== null) ? BigInt(object.readyMs) : 0n;
+    message.golden = (object.golden !== undefined && object.golden !== null)
+      ? StoredSnapshot.fromPartial(object.golden)
+      : undefined;
+    message.goldenFailure = object.goldenFailure ?? "";
     return message;
   },
 };
@@ -2279,6 +2701,1308 @@ export const ReadLogResponse: MessageFns<ReadLogResponse> = {
   },
 };
 
+function createBaseReadOperationsRequest(): ReadOperationsRequest {
+  return { actorUid: "" };
+}
+
+export const ReadOperationsRequest: MessageFns<ReadOperationsRequest> = {
+  encode(message: ReadOperationsRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.actorUid !== "") {
+      writer.uint32(10).string(message.actorUid);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ReadOperationsRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseReadOperationsRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.actorUid = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ReadOperationsRequest {
+    return {
+      actorUid: isSet(object.actorUid)
+        ? globalThis.String(object.actorUid)
+        : isSet(object.actor_uid)
+        ? globalThis.String(object.actor_uid)
+        : "",
+    };
+  },
+
+  toJSON(message: ReadOperationsRequest): unknown {
+    const obj: any = {};
+    if (message.actorUid !== "") {
+      obj.actorUid = message.actorUid;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ReadOperationsRequest>): ReadOperationsRequest {
+    return ReadOperationsRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ReadOperationsRequest>): ReadOperationsRequest {
+    const message = createBaseReadOperationsRequest();
+    message.actorUid = object.actorUid ?? "";
+    return message;
+  },
+};
+
+function createBaseReadOperationsResponse(): ReadOperationsResponse {
+  return { operations: [] };
+}
+
+export const ReadOperationsResponse: MessageFns<ReadOperationsResponse> = {
+  encode(message: ReadOperationsResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.operations) {
+      Operation.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ReadOperationsResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseReadOperationsResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.operations.push(Operation.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ReadOperationsResponse {
+    return {
+      operations: globalThis.Array.isArray(object?.operations)
+        ? object.operations.map((e: any) => Operation.fromJSON(e))
+        : [],
+    };
+  },
+
+  toJSON(message: ReadOperationsResponse): unknown {
+    const obj: any = {};
+    if (message.operations?.length) {
+      obj.operations = message.operations.map((e) => Operation.toJSON(e));
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ReadOperationsResponse>): ReadOperationsResponse {
+    return ReadOperationsResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ReadOperationsResponse>): ReadOperationsResponse {
+    const message = createBaseReadOperationsResponse();
+    message.operations = object.operations?.map((e) => Operation.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseReadUsageRequest(): ReadUsageRequest {
+  return { actorUid: "" };
+}
+
+export const ReadUsageRequest: MessageFns<ReadUsageRequest> = {
+  encode(message: ReadUsageRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.actorUid !== "") {
+      writer.uint32(10).string(message.actorUid);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ReadUsageRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseReadUsageRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.actorUid = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ReadUsageRequest {
+    return {
+      actorUid: isSet(object.actorUid)
+        ? globalThis.String(object.actorUid)
+        : isSet(object.actor_uid)
+        ? globalThis.String(object.actor_uid)
+        : "",
+    };
+  },
+
+  toJSON(message: ReadUsageRequest): unknown {
+    const obj: any = {};
+    if (message.actorUid !== "") {
+      obj.actorUid = message.actorUid;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ReadUsageRequest>): ReadUsageRequest {
+    return ReadUsageRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ReadUsageRequest>): ReadUsageRequest {
+    const message = createBaseReadUsageRequest();
+    message.actorUid = object.actorUid ?? "";
+    return message;
+  },
+};
+
+function createBaseReadUsageResponse(): ReadUsageResponse {
+  return {
+    memoryBytes: 0n,
+    memoryLimitBytes: 0n,
+    cpuNs: 0n,
+    sampledUnixMs: 0n,
+    cpuLimitMillis: 0,
+    localBytes: 0n,
+    volumes: [],
+  };
+}
+
+export const ReadUsageResponse: MessageFns<ReadUsageResponse> = {
+  encode(message: ReadUsageResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.memoryBytes !== 0n) {
+      if (BigInt.asUintN(64, message.memoryBytes) !== message.memoryBytes) {
+        throw new globalThis.Error("value provided for field message.memoryBytes of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.memoryBytes);
+    }
+    if (message.memoryLimitBytes !== 0n) {
+      if (BigInt.asUintN(64, message.memoryLimitBytes) !== message.memoryLimitBytes) {
+        throw new globalThis.Error("value provided for field message.memoryLimitBytes of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.memoryLimitBytes);
+    }
+    if (message.cpuNs !== 0n) {
+      if (BigInt.asUintN(64, message.cpuNs) !== message.cpuNs) {
+        throw new globalThis.Error("value provided for field message.cpuNs of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.cpuNs);
+    }
+    if (message.sampledUnixMs !== 0n) {
+      if (BigInt.asUintN(64, message.sampledUnixMs) !== message.sampledUnixMs) {
+        throw new globalThis.Error("value provided for field message.sampledUnixMs of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.sampledUnixMs);
+    }
+    if (message.cpuLimitMillis !== 0) {
+      writer.uint32(40).uint32(message.cpuLimitMillis);
+    }
+    if (message.localBytes !== 0n) {
+      if (BigInt.asUintN(64, message.localBytes) !== message.localBytes) {
+        throw new globalThis.Error("value provided for field message.localBytes of type uint64 too large");
+      }
+      writer.uint32(48).uint64(message.localBytes);
+    }
+    for (const v of message.volumes) {
+      VolumeUsage.encode(v!, writer.uint32(58).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ReadUsageResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseReadUsageResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.memoryBytes = reader.uint64() as bigint;
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.memoryLimitBytes = reader.uint64() as bigint;
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.cpuNs = reader.uint64() as bigint;
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.sampledUnixMs = reader.uint64() as bigint;
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.cpuLimitMillis = reader.uint32();
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.localBytes = reader.uint64() as bigint;
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.volumes.push(VolumeUsage.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ReadUsageResponse {
+    return {
+      memoryBytes: isSet(object.memoryBytes)
+        ? BigInt(object.memoryBytes)
+        : isSet(object.memory_bytes)
+        ? BigInt(object.memory_bytes)
+        : 0n,
+      memoryLimitBytes: isSet(object.memoryLimitBytes)
+        ? BigInt(object.memoryLimitBytes)
+        : isSet(object.memory_limit_bytes)
+        ? BigInt(object.memory_limit_bytes)
+        : 0n,
+      cpuNs: isSet(object.cpuNs) ? BigInt(object.cpuNs) : isSet(object.cpu_ns) ? BigInt(object.cpu_ns) : 0n,
+      sampledUnixMs: isSet(object.sampledUnixMs)
+        ? BigInt(object.sampledUnixMs)
+        : isSet(object.sampled_unix_ms)
+        ? BigInt(object.sampled_unix_ms)
+        : 0n,
+      cpuLimitMillis: isSet(object.cpuLimitMillis)
+        ? globalThis.Number(object.cpuLimitMillis)
+        : isSet(object.cpu_limit_millis)
+        ? globalThis.Number(object.cpu_limit_millis)
+        : 0,
+      localBytes: isSet(object.localBytes)
+        ? BigInt(object.localBytes)
+        : isSet(object.local_bytes)
+        ? BigInt(object.local_bytes)
+        : 0n,
+      volumes: globalThis.Array.isArray(object?.volumes)
+        ? object.volumes.map((e: any) => VolumeUsage.fromJSON(e))
+        : [],
+    };
+  },
+
+  toJSON(message: ReadUsageResponse): unknown {
+    const obj: any = {};
+    if (message.memoryBytes !== 0n) {
+      obj.memoryBytes = message.memoryBytes.toString();
+    }
+    if (message.memoryLimitBytes !== 0n) {
+      obj.memoryLimitBytes = message.memoryLimitBytes.toString();
+    }
+    if (message.cpuNs !== 0n) {
+      obj.cpuNs = message.cpuNs.toString();
+    }
+    if (message.sampledUnixMs !== 0n) {
+      obj.sampledUnixMs = message.sampledUnixMs.toString();
+    }
+    if (message.cpuLimitMillis !== 0) {
+      obj.cpuLimitMillis = Math.round(message.cpuLimitMillis);
+    }
+    if (message.localBytes !== 0n) {
+      obj.localBytes = message.localBytes.toString();
+    }
+    if (message.volumes?.length) {
+      obj.volumes = message.volumes.map((e) => VolumeUsage.toJSON(e));
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ReadUsageResponse>): ReadUsageResponse {
+    return ReadUsageResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ReadUsageResponse>): ReadUsageResponse {
+    const message = createBaseReadUsageResponse();
+    message.memoryBytes = (object.memoryBytes !== undefined && object.memoryBytes !== null)
+      ? BigInt(object.memoryBytes)
+      : 0n;
+    message.memoryLimitBytes = (object.memoryLimitBytes !== undefined && object.memoryLimitBytes !== null)
+      ? BigInt(object.memoryLimitBytes)
+      : 0n;
+    message.cpuNs = (object.cpuNs !== undefined && object.cpuNs !== null) ? BigInt(object.cpuNs) : 0n;
+    message.sampledUnixMs = (object.sampledUnixMs !== undefined && object.sampledUnixMs !== null)
+      ? BigInt(object.sampledUnixMs)
+      : 0n;
+    message.cpuLimitMillis = object.cpuLimitMillis ?? 0;
+    message.localBytes = (object.localBytes !== undefined && object.localBytes !== null)
+      ? BigInt(object.localBytes)
+      : 0n;
+    message.volumes = object.volumes?.map((e) => VolumeUsage.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseExecRequest(): ExecRequest {
+  return { message: undefined };
+}
+
+export const ExecRequest: MessageFns<ExecRequest> = {
+  encode(message: ExecRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    switch (message.message?.$case) {
+      case "start":
+        ExecStart.encode(message.message.value, writer.uint32(10).fork()).join();
+        break;
+      case "stdin":
+        writer.uint32(18).bytes(message.message.value);
+        break;
+      case "stdinClosed":
+        writer.uint32(24).bool(message.message.value);
+        break;
+      case "resize":
+        TerminalSize.encode(message.message.value, writer.uint32(34).fork()).join();
+        break;
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ExecRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseExecRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.message = { $case: "start", value: ExecStart.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.message = { $case: "stdin", value: Buffer.from(reader.bytes()) };
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.message = { $case: "stdinClosed", value: reader.bool() };
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.message = { $case: "resize", value: TerminalSize.decode(reader, reader.uint32()) };
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ExecRequest {
+    return {
+      message: isSet(object.start)
+        ? { $case: "start", value: ExecStart.fromJSON(object.start) }
+        : isSet(object.stdin)
+        ? { $case: "stdin", value: Buffer.from(bytesFromBase64(object.stdin)) }
+        : isSet(object.stdinClosed)
+        ? { $case: "stdinClosed", value: globalThis.Boolean(object.stdinClosed) }
+        : isSet(object.stdin_closed)
+        ? { $case: "stdinClosed", value: globalThis.Boolean(object.stdin_closed) }
+        : isSet(object.resize)
+        ? { $case: "resize", value: TerminalSize.fromJSON(object.resize) }
+        : undefined,
+    };
+  },
+
+  toJSON(message: ExecRequest): unknown {
+    const obj: any = {};
+    if (message.message?.$case === "start") {
+      obj.start = ExecStart.toJSON(message.message.value);
+    } else if (message.message?.$case === "stdin") {
+      obj.stdin = base64FromBytes(message.message.value);
+    } else if (message.message?.$case === "stdinClosed") {
+      obj.stdinClosed = message.message.value;
+    } else if (message.message?.$case === "resize") {
+      obj.resize = TerminalSize.toJSON(message.message.value);
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ExecRequest>): ExecRequest {
+    return ExecRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ExecRequest>): ExecRequest {
+    const message = createBaseExecRequest();
+    switch (object.message?.$case) {
+      case "start": {
+        if (object.message?.value !== undefined && object.message?.value !== null) {
+          message.message = { $case: "start", value: ExecStart.fromPartial(object.message.value) };
+        }
+        break;
+      }
+      case "stdin": {
+        if (object.message?.value !== undefined && object.message?.value !== null) {
+          message.message = { $case: "stdin", value: object.message.value };
+        }
+        break;
+      }
+      case "stdinClosed": {
+        if (object.message?.value !== undefined && object.message?.value !== null) {
+          message.message = { $case: "stdinClosed", value: object.message.value };
+        }
+        break;
+      }
+      case "resize": {
+        if (object.message?.value !== undefined && object.message?.value !== null) {
+          message.message = { $case: "resize", value: TerminalSize.fromPartial(object.message.value) };
+        }
+        break;
+      }
+    }
+    return message;
+  },
+};
+
+function createBaseExecStart(): ExecStart {
+  return { leader: undefined, actorUid: "", command: [], tty: false, stdin: false, size: undefined };
+}
+
+export const ExecStart: MessageFns<ExecStart> = {
+  encode(message: ExecStart, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.leader !== undefined) {
+      Leader.encode(message.leader, writer.uint32(10).fork()).join();
+    }
+    if (message.actorUid !== "") {
+      writer.uint32(18).string(message.actorUid);
+    }
+    for (const v of message.command) {
+      writer.uint32(26).string(v!);
+    }
+    if (message.tty !== false) {
+      writer.uint32(32).bool(message.tty);
+    }
+    if (message.stdin !== false) {
+      writer.uint32(40).bool(message.stdin);
+    }
+    if (message.size !== undefined) {
+      TerminalSize.encode(message.size, writer.uint32(50).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ExecStart {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseExecStart();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.leader = Leader.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.actorUid = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.command.push(reader.string());
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.tty = reader.bool();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.stdin = reader.bool();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.size = TerminalSize.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ExecStart {
+    return {
+      leader: isSet(object.leader) ? Leader.fromJSON(object.leader) : undefined,
+      actorUid: isSet(object.actorUid)
+        ? globalThis.String(object.actorUid)
+        : isSet(object.actor_uid)
+        ? globalThis.String(object.actor_uid)
+        : "",
+      command: globalThis.Array.isArray(object?.command) ? object.command.map((e: any) => globalThis.String(e)) : [],
+      tty: isSet(object.tty) ? globalThis.Boolean(object.tty) : false,
+      stdin: isSet(object.stdin) ? globalThis.Boolean(object.stdin) : false,
+      size: isSet(object.size) ? TerminalSize.fromJSON(object.size) : undefined,
+    };
+  },
+
+  toJSON(message: ExecStart): unknown {
+    const obj: any = {};
+    if (message.leader !== undefined) {
+      obj.leader = Leader.toJSON(message.leader);
+    }
+    if (message.actorUid !== "") {
+      obj.actorUid = message.actorUid;
+    }
+    if (message.command?.length) {
+      obj.command = message.command;
+    }
+    if (message.tty !== false) {
+      obj.tty = message.tty;
+    }
+    if (message.stdin !== false) {
+      obj.stdin = message.stdin;
+    }
+    if (message.size !== undefined) {
+      obj.size = TerminalSize.toJSON(message.size);
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ExecStart>): ExecStart {
+    return ExecStart.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ExecStart>): ExecStart {
+    const message = createBaseExecStart();
+    message.leader = (object.leader !== undefined && object.leader !== null)
+      ? Leader.fromPartial(object.leader)
+      : undefined;
+    message.actorUid = object.actorUid ?? "";
+    message.command = object.command?.map((e) => e) || [];
+    message.tty = object.tty ?? false;
+    message.stdin = object.stdin ?? false;
+    message.size = (object.size !== undefined && object.size !== null)
+      ? TerminalSize.fromPartial(object.size)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseTerminalSize(): TerminalSize {
+  return { columns: 0, rows: 0 };
+}
+
+export const TerminalSize: MessageFns<TerminalSize> = {
+  encode(message: TerminalSize, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.columns !== 0) {
+      writer.uint32(8).uint32(message.columns);
+    }
+    if (message.rows !== 0) {
+      writer.uint32(16).uint32(message.rows);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): TerminalSize {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseTerminalSize();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.columns = reader.uint32();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.rows = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): TerminalSize {
+    return {
+      columns: isSet(object.columns) ? globalThis.Number(object.columns) : 0,
+      rows: isSet(object.rows) ? globalThis.Number(object.rows) : 0,
+    };
+  },
+
+  toJSON(message: TerminalSize): unknown {
+    const obj: any = {};
+    if (message.columns !== 0) {
+      obj.columns = Math.round(message.columns);
+    }
+    if (message.rows !== 0) {
+      obj.rows = Math.round(message.rows);
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<TerminalSize>): TerminalSize {
+    return TerminalSize.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<TerminalSize>): TerminalSize {
+    const message = createBaseTerminalSize();
+    message.columns = object.columns ?? 0;
+    message.rows = object.rows ?? 0;
+    return message;
+  },
+};
+
+function createBaseExecResponse(): ExecResponse {
+  return { message: undefined };
+}
+
+export const ExecResponse: MessageFns<ExecResponse> = {
+  encode(message: ExecResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    switch (message.message?.$case) {
+      case "stdout":
+        writer.uint32(10).bytes(message.message.value);
+        break;
+      case "stderr":
+        writer.uint32(18).bytes(message.message.value);
+        break;
+      case "exitCode":
+        writer.uint32(24).int32(message.message.value);
+        break;
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ExecResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseExecResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.message = { $case: "stdout", value: Buffer.from(reader.bytes()) };
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.message = { $case: "stderr", value: Buffer.from(reader.bytes()) };
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.message = { $case: "exitCode", value: reader.int32() };
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ExecResponse {
+    return {
+      message: isSet(object.stdout)
+        ? { $case: "stdout", value: Buffer.from(bytesFromBase64(object.stdout)) }
+        : isSet(object.stderr)
+        ? { $case: "stderr", value: Buffer.from(bytesFromBase64(object.stderr)) }
+        : isSet(object.exitCode)
+        ? { $case: "exitCode", value: globalThis.Number(object.exitCode) }
+        : isSet(object.exit_code)
+        ? { $case: "exitCode", value: globalThis.Number(object.exit_code) }
+        : undefined,
+    };
+  },
+
+  toJSON(message: ExecResponse): unknown {
+    const obj: any = {};
+    if (message.message?.$case === "stdout") {
+      obj.stdout = base64FromBytes(message.message.value);
+    } else if (message.message?.$case === "stderr") {
+      obj.stderr = base64FromBytes(message.message.value);
+    } else if (message.message?.$case === "exitCode") {
+      obj.exitCode = Math.round(message.message.value);
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ExecResponse>): ExecResponse {
+    return ExecResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ExecResponse>): ExecResponse {
+    const message = createBaseExecResponse();
+    switch (object.message?.$case) {
+      case "stdout": {
+        if (object.message?.value !== undefined && object.message?.value !== null) {
+          message.message = { $case: "stdout", value: object.message.value };
+        }
+        break;
+      }
+      case "stderr": {
+        if (object.message?.value !== undefined && object.message?.value !== null) {
+          message.message = { $case: "stderr", value: object.message.value };
+        }
+        break;
+      }
+      case "exitCode": {
+        if (object.message?.value !== undefined && object.message?.value !== null) {
+          message.message = { $case: "exitCode", value: object.message.value };
+        }
+        break;
+      }
+    }
+    return message;
+  },
+};
+
+function createBaseTagRequest(): TagRequest {
+  return { leader: undefined, actor: undefined, epoch: 0n, target: undefined, operationId: "" };
+}
+
+export const TagRequest: MessageFns<TagRequest> = {
+  encode(message: TagRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.leader !== undefined) {
+      Leader.encode(message.leader, writer.uint32(10).fork()).join();
+    }
+    if (message.actor !== undefined) {
+      ActorKey.encode(message.actor, writer.uint32(18).fork()).join();
+    }
+    if (message.epoch !== 0n) {
+      if (BigInt.asUintN(64, message.epoch) !== message.epoch) {
+        throw new globalThis.Error("value provided for field message.epoch of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.epoch);
+    }
+    if (message.target !== undefined) {
+      StoredPrefix.encode(message.target, writer.uint32(34).fork()).join();
+    }
+    if (message.operationId !== "") {
+      writer.uint32(42).string(message.operationId);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): TagRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseTagRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.leader = Leader.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.actor = ActorKey.decode(reader, reader.uint32());
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.epoch = reader.uint64() as bigint;
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.target = StoredPrefix.decode(reader, reader.uint32());
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.operationId = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): TagRequest {
+    return {
+      leader: isSet(object.leader) ? Leader.fromJSON(object.leader) : undefined,
+      actor: isSet(object.actor) ? ActorKey.fromJSON(object.actor) : undefined,
+      epoch: isSet(object.epoch) ? BigInt(object.epoch) : 0n,
+      target: isSet(object.target) ? StoredPrefix.fromJSON(object.target) : undefined,
+      operationId: isSet(object.operationId)
+        ? globalThis.String(object.operationId)
+        : isSet(object.operation_id)
+        ? globalThis.String(object.operation_id)
+        : "",
+    };
+  },
+
+  toJSON(message: TagRequest): unknown {
+    const obj: any = {};
+    if (message.leader !== undefined) {
+      obj.leader = Leader.toJSON(message.leader);
+    }
+    if (message.actor !== undefined) {
+      obj.actor = ActorKey.toJSON(message.actor);
+    }
+    if (message.epoch !== 0n) {
+      obj.epoch = message.epoch.toString();
+    }
+    if (message.target !== undefined) {
+      obj.target = StoredPrefix.toJSON(message.target);
+    }
+    if (message.operationId !== "") {
+      obj.operationId = message.operationId;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<TagRequest>): TagRequest {
+    return TagRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<TagRequest>): TagRequest {
+    const message = createBaseTagRequest();
+    message.leader = (object.leader !== undefined && object.leader !== null)
+      ? Leader.fromPartial(object.leader)
+      : undefined;
+    message.actor = (object.actor !== undefined && object.actor !== null)
+      ? ActorKey.fromPartial(object.actor)
+      : undefined;
+    message.epoch = (object.epoch !== undefined && object.epoch !== null) ? BigInt(object.epoch) : 0n;
+    message.target = (object.target !== undefined && object.target !== null)
+      ? StoredPrefix.fromPartial(object.target)
+      : undefined;
+    message.operationId = object.operationId ?? "";
+    return message;
+  },
+};
+
+function createBaseTagResponse(): TagResponse {
+  return { stored: undefined };
+}
+
+export const TagResponse: MessageFns<TagResponse> = {
+  encode(message: TagResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.stored !== undefined) {
+      StoredSnapshot.encode(message.stored, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): TagResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseTagResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.stored = StoredSnapshot.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): TagResponse {
+    return { stored: isSet(object.stored) ? StoredSnapshot.fromJSON(object.stored) : undefined };
+  },
+
+  toJSON(message: TagResponse): unknown {
+    const obj: any = {};
+    if (message.stored !== undefined) {
+      obj.stored = StoredSnapshot.toJSON(message.stored);
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<TagResponse>): TagResponse {
+    return TagResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<TagResponse>): TagResponse {
+    const message = createBaseTagResponse();
+    message.stored = (object.stored !== undefined && object.stored !== null)
+      ? StoredSnapshot.fromPartial(object.stored)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseDeleteStoredRequest(): DeleteStoredRequest {
+  return { leader: undefined, prefix: undefined };
+}
+
+export const DeleteStoredRequest: MessageFns<DeleteStoredRequest> = {
+  encode(message: DeleteStoredRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.leader !== undefined) {
+      Leader.encode(message.leader, writer.uint32(10).fork()).join();
+    }
+    if (message.prefix !== undefined) {
+      StoredPrefix.encode(message.prefix, writer.uint32(18).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): DeleteStoredRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseDeleteStoredRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.leader = Leader.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.prefix = StoredPrefix.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): DeleteStoredRequest {
+    return {
+      leader: isSet(object.leader) ? Leader.fromJSON(object.leader) : undefined,
+      prefix: isSet(object.prefix) ? StoredPrefix.fromJSON(object.prefix) : undefined,
+    };
+  },
+
+  toJSON(message: DeleteStoredRequest): unknown {
+    const obj: any = {};
+    if (message.leader !== undefined) {
+      obj.leader = Leader.toJSON(message.leader);
+    }
+    if (message.prefix !== undefined) {
+      obj.prefix = StoredPrefix.toJSON(message.prefix);
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<DeleteStoredRequest>): DeleteStoredRequest {
+    return DeleteStoredRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<DeleteStoredRequest>): DeleteStoredRequest {
+    const message = createBaseDeleteStoredRequest();
+    message.leader = (object.leader !== undefined && object.leader !== null)
+      ? Leader.fromPartial(object.leader)
+      : undefined;
+    message.prefix = (object.prefix !== undefined && object.prefix !== null)
+      ? StoredPrefix.fromPartial(object.prefix)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseDeleteStoredResponse(): DeleteStoredResponse {
+  return {};
+}
+
+export const DeleteStoredResponse: MessageFns<DeleteStoredResponse> = {
+  encode(_: DeleteStoredResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): DeleteStoredResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseDeleteStoredResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(_: any): DeleteStoredResponse {
+    return {};
+  },
+
+  toJSON(_: DeleteStoredResponse): unknown {
+    const obj: any = {};
+    return obj;
+  },
+
+  create(base?: DeepPartial<DeleteStoredResponse>): DeleteStoredResponse {
+    return DeleteStoredResponse.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<DeleteStoredResponse>): DeleteStoredResponse {
+    const message = createBaseDeleteStoredResponse();
+    return message;
+  },
+};
+
 /**
  * What the operator asks of a node. Every call carries the leader's term; a call of an older term is refused.
  * Errors are gRPC statuses whose metadata "substrate-code" is a code of lib/src/errors.ts.
@@ -2364,6 +4088,62 @@ export const AteletServiceService = {
     responseSerialize: (value: ReadLogResponse): Buffer => Buffer.from(ReadLogResponse.encode(value).finish()),
     responseDeserialize: (value: Buffer): ReadLogResponse => ReadLogResponse.decode(value),
   },
+  /** The newest operations of an actor with the times of their phases, newest first. */
+  readOperations: {
+    path: "/substrate.atelet.v1.AteletService/ReadOperations" as const,
+    requestStream: false as const,
+    responseStream: false as const,
+    requestSerialize: (value: ReadOperationsRequest): Buffer =>
+      Buffer.from(ReadOperationsRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): ReadOperationsRequest => ReadOperationsRequest.decode(value),
+    responseSerialize: (value: ReadOperationsResponse): Buffer =>
+      Buffer.from(ReadOperationsResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): ReadOperationsResponse => ReadOperationsResponse.decode(value),
+  },
+  /** What a running actor uses now. */
+  readUsage: {
+    path: "/substrate.atelet.v1.AteletService/ReadUsage" as const,
+    requestStream: false as const,
+    responseStream: false as const,
+    requestSerialize: (value: ReadUsageRequest): Buffer => Buffer.from(ReadUsageRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): ReadUsageRequest => ReadUsageRequest.decode(value),
+    responseSerialize: (value: ReadUsageResponse): Buffer => Buffer.from(ReadUsageResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): ReadUsageResponse => ReadUsageResponse.decode(value),
+  },
+  /** Runs a program inside a running actor. The first request is a start, what follows is input. */
+  exec: {
+    path: "/substrate.atelet.v1.AteletService/Exec" as const,
+    requestStream: true as const,
+    responseStream: true as const,
+    requestSerialize: (value: ExecRequest): Buffer => Buffer.from(ExecRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): ExecRequest => ExecRequest.decode(value),
+    responseSerialize: (value: ExecResponse): Buffer => Buffer.from(ExecResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): ExecResponse => ExecResponse.decode(value),
+  },
+  /**
+   * Copies an actor's state under the prefix of a Snapshot object. A running actor is checkpointed first: without
+   * volumes it goes on at once, with volumes it is suspended and resumed. Idempotent by the prefix.
+   */
+  tag: {
+    path: "/substrate.atelet.v1.AteletService/Tag" as const,
+    requestStream: false as const,
+    responseStream: false as const,
+    requestSerialize: (value: TagRequest): Buffer => Buffer.from(TagRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): TagRequest => TagRequest.decode(value),
+    responseSerialize: (value: TagResponse): Buffer => Buffer.from(TagResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): TagResponse => TagResponse.decode(value),
+  },
+  /** Removes a StoredPrefix: recorded (fsync) before the answer, done when the store is there. */
+  deleteStored: {
+    path: "/substrate.atelet.v1.AteletService/DeleteStored" as const,
+    requestStream: false as const,
+    responseStream: false as const,
+    requestSerialize: (value: DeleteStoredRequest): Buffer => Buffer.from(DeleteStoredRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): DeleteStoredRequest => DeleteStoredRequest.decode(value),
+    responseSerialize: (value: DeleteStoredResponse): Buffer =>
+      Buffer.from(DeleteStoredResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): DeleteStoredResponse => DeleteStoredResponse.decode(value),
+  },
 } as const;
 
 export interface AteletServiceServer extends UntypedServiceImplementation {
@@ -2382,6 +4162,19 @@ export interface AteletServiceServer extends UntypedServiceImplementation {
   /** All reports, then a synced marker, then every change. */
   watchActors: handleServerStreamingCall<WatchActorsRequest, WatchActorsResponse>;
   readLog: handleServerStreamingCall<ReadLogRequest, ReadLogResponse>;
+  /** The newest operations of an actor with the times of their phases, newest first. */
+  readOperations: handleUnaryCall<ReadOperationsRequest, ReadOperationsResponse>;
+  /** What a running actor uses now. */
+  readUsage: handleUnaryCall<ReadUsageRequest, ReadUsageResponse>;
+  /** Runs a program inside a running actor. The first request is a start, what follows is input. */
+  exec: handleBidiStreamingCall<ExecRequest, ExecResponse>;
+  /**
+   * Copies an actor's state under the prefix of a Snapshot object. A running actor is checkpointed first: without
+   * volumes it goes on at once, with volumes it is suspended and resumed. Idempotent by the prefix.
+   */
+  tag: handleUnaryCall<TagRequest, TagResponse>;
+  /** Removes a StoredPrefix: recorded (fsync) before the answer, done when the store is there. */
+  deleteStored: handleUnaryCall<DeleteStoredRequest, DeleteStoredResponse>;
 }
 
 export interface AteletServiceClient extends Client {
@@ -2494,6 +4287,74 @@ export interface AteletServiceClient extends Client {
     metadata?: Metadata,
     options?: Partial<CallOptions>,
   ): ClientReadableStream<ReadLogResponse>;
+  /** The newest operations of an actor with the times of their phases, newest first. */
+  readOperations(
+    request: ReadOperationsRequest,
+    callback: (error: ServiceError | null, response: ReadOperationsResponse) => void,
+  ): ClientUnaryCall;
+  readOperations(
+    request: ReadOperationsRequest,
+    metadata: Metadata,
+    callback: (error: ServiceError | null, response: ReadOperationsResponse) => void,
+  ): ClientUnaryCall;
+  readOperations(
+    request: ReadOperationsRequest,
+    metadata: Metadata,
+    options: Partial<CallOptions>,
+    callback: (error: ServiceError | null, response: ReadOperationsResponse) => void,
+  ): ClientUnaryCall;
+  /** What a running actor uses now. */
+  readUsage(
+    request: ReadUsageRequest,
+    callback: (error: ServiceError | null, response: ReadUsageResponse) => void,
+  ): ClientUnaryCall;
+  readUsage(
+    request: ReadUsageRequest,
+    metadata: Metadata,
+    callback: (error: ServiceError | null, response: ReadUsageResponse) => void,
+  ): ClientUnaryCall;
+  readUsage(
+    request: ReadUsageRequest,
+    metadata: Metadata,
+    options: Partial<CallOptions>,
+    callback: (error: ServiceError | null, response: ReadUsageResponse) => void,
+  ): ClientUnaryCall;
+  /** Runs a program inside a running actor. The first request is a start, what follows is input. */
+  exec(): ClientDuplexStream<ExecRequest, ExecResponse>;
+  exec(options: Partial<CallOptions>): ClientDuplexStream<ExecRequest, ExecResponse>;
+  exec(metadata: Metadata, options?: Partial<CallOptions>): ClientDuplexStream<ExecRequest, ExecResponse>;
+  /**
+   * Copies an actor's state under the prefix of a Snapshot object. A running actor is checkpointed first: without
+   * volumes it goes on at once, with volumes it is suspended and resumed. Idempotent by the prefix.
+   */
+  tag(request: TagRequest, callback: (error: ServiceError | null, response: TagResponse) => void): ClientUnaryCall;
+  tag(
+    request: TagRequest,
+    metadata: Metadata,
+    callback: (error: ServiceError | null, response: TagResponse) => void,
+  ): ClientUnaryCall;
+  tag(
+    request: TagRequest,
+    metadata: Metadata,
+    options: Partial<CallOptions>,
+    callback: (error: ServiceError | null, response: TagResponse) => void,
+  ): ClientUnaryCall;
+  /** Removes a StoredPrefix: recorded (fsync) before the answer, done when the store is there. */
+  deleteStored(
+    request: DeleteStoredRequest,
+    callback: (error: ServiceError | null, response: DeleteStoredResponse) => void,
+  ): ClientUnaryCall;
+  deleteStored(
+    request: DeleteStoredRequest,
+    metadata: Metadata,
+    callback: (error: ServiceError | null, response: DeleteStoredResponse) => void,
+  ): ClientUnaryCall;
+  deleteStored(
+    request: DeleteStoredRequest,
+    metadata: Metadata,
+    options: Partial<CallOptions>,
+    callback: (error: ServiceError | null, response: DeleteStoredResponse) => void,
+  ): ClientUnaryCall;
 }
 
 export const AteletServiceClient = makeGenericClientConstructor(

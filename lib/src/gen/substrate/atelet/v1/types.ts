@@ -11,6 +11,81 @@ export const protobufPackage = "substrate.atelet.v1";
 
 export const protobufFileName = "substrate/atelet/v1/types.proto";
 
+/** What a snapshot saves. */
+export const Fidelity = {
+  FIDELITY_UNSPECIFIED: "FIDELITY_UNSPECIFIED",
+  /** FIDELITY_MEMORY - Process memory, root file system and volumes. */
+  FIDELITY_MEMORY: "FIDELITY_MEMORY",
+  /** FIDELITY_ROOTFS - Root file system and volumes: the program starts cold. */
+  FIDELITY_ROOTFS: "FIDELITY_ROOTFS",
+  /** FIDELITY_DATA - Volumes only: the program starts cold. */
+  FIDELITY_DATA: "FIDELITY_DATA",
+  UNRECOGNIZED: "UNRECOGNIZED",
+} as const;
+
+export type Fidelity = typeof Fidelity[keyof typeof Fidelity];
+
+export namespace Fidelity {
+  export type FIDELITY_UNSPECIFIED = typeof Fidelity.FIDELITY_UNSPECIFIED;
+  export type FIDELITY_MEMORY = typeof Fidelity.FIDELITY_MEMORY;
+  export type FIDELITY_ROOTFS = typeof Fidelity.FIDELITY_ROOTFS;
+  export type FIDELITY_DATA = typeof Fidelity.FIDELITY_DATA;
+  export type UNRECOGNIZED = typeof Fidelity.UNRECOGNIZED;
+}
+
+export function fidelityFromJSON(object: any): Fidelity {
+  switch (object) {
+    case 0:
+    case "FIDELITY_UNSPECIFIED":
+      return Fidelity.FIDELITY_UNSPECIFIED;
+    case 1:
+    case "FIDELITY_MEMORY":
+      return Fidelity.FIDELITY_MEMORY;
+    case 2:
+    case "FIDELITY_ROOTFS":
+      return Fidelity.FIDELITY_ROOTFS;
+    case 3:
+    case "FIDELITY_DATA":
+      return Fidelity.FIDELITY_DATA;
+    case -1:
+    case "UNRECOGNIZED":
+    default:
+      return Fidelity.UNRECOGNIZED;
+  }
+}
+
+export function fidelityToJSON(object: Fidelity): string {
+  switch (object) {
+    case Fidelity.FIDELITY_UNSPECIFIED:
+      return "FIDELITY_UNSPECIFIED";
+    case Fidelity.FIDELITY_MEMORY:
+      return "FIDELITY_MEMORY";
+    case Fidelity.FIDELITY_ROOTFS:
+      return "FIDELITY_ROOTFS";
+    case Fidelity.FIDELITY_DATA:
+      return "FIDELITY_DATA";
+    case Fidelity.UNRECOGNIZED:
+    default:
+      return "UNRECOGNIZED";
+  }
+}
+
+export function fidelityToNumber(object: Fidelity): number {
+  switch (object) {
+    case Fidelity.FIDELITY_UNSPECIFIED:
+      return 0;
+    case Fidelity.FIDELITY_MEMORY:
+      return 1;
+    case Fidelity.FIDELITY_ROOTFS:
+      return 2;
+    case Fidelity.FIDELITY_DATA:
+      return 3;
+    case Fidelity.UNRECOGNIZED:
+    default:
+      return -1;
+  }
+}
+
 export const ActorState = {
   ACTOR_STATE_UNSPECIFIED: "ACTOR_STATE_UNSPECIFIED",
   ACTOR_STATE_SUSPENDED: "ACTOR_STATE_SUSPENDED",
@@ -193,6 +268,8 @@ export const OperationType = {
   OPERATION_TYPE_UNSPECIFIED: "OPERATION_TYPE_UNSPECIFIED",
   OPERATION_TYPE_RESUME: "OPERATION_TYPE_RESUME",
   OPERATION_TYPE_SUSPEND: "OPERATION_TYPE_SUSPEND",
+  /** OPERATION_TYPE_TAG - A checkpoint of a running actor that goes on, and its copy under a prefix of its own. */
+  OPERATION_TYPE_TAG: "OPERATION_TYPE_TAG",
   UNRECOGNIZED: "UNRECOGNIZED",
 } as const;
 
@@ -202,6 +279,7 @@ export namespace OperationType {
   export type OPERATION_TYPE_UNSPECIFIED = typeof OperationType.OPERATION_TYPE_UNSPECIFIED;
   export type OPERATION_TYPE_RESUME = typeof OperationType.OPERATION_TYPE_RESUME;
   export type OPERATION_TYPE_SUSPEND = typeof OperationType.OPERATION_TYPE_SUSPEND;
+  export type OPERATION_TYPE_TAG = typeof OperationType.OPERATION_TYPE_TAG;
   export type UNRECOGNIZED = typeof OperationType.UNRECOGNIZED;
 }
 
@@ -216,6 +294,9 @@ export function operationTypeFromJSON(object: any): OperationType {
     case 2:
     case "OPERATION_TYPE_SUSPEND":
       return OperationType.OPERATION_TYPE_SUSPEND;
+    case 3:
+    case "OPERATION_TYPE_TAG":
+      return OperationType.OPERATION_TYPE_TAG;
     case -1:
     case "UNRECOGNIZED":
     default:
@@ -231,6 +312,8 @@ export function operationTypeToJSON(object: OperationType): string {
       return "OPERATION_TYPE_RESUME";
     case OperationType.OPERATION_TYPE_SUSPEND:
       return "OPERATION_TYPE_SUSPEND";
+    case OperationType.OPERATION_TYPE_TAG:
+      return "OPERATION_TYPE_TAG";
     case OperationType.UNRECOGNIZED:
     default:
       return "UNRECOGNIZED";
@@ -245,6 +328,8 @@ export function operationTypeToNumber(object: OperationType): number {
       return 1;
     case OperationType.OPERATION_TYPE_SUSPEND:
       return 2;
+    case OperationType.OPERATION_TYPE_TAG:
+      return 3;
     case OperationType.UNRECOGNIZED:
     default:
       return -1;
@@ -356,6 +441,78 @@ export interface Program {
   snapshots: SnapshotPolicy | undefined;
   drainTimeoutMs: bigint;
   wakeTimeoutMs: bigint;
+  volumeMounts: VolumeMount[];
+  /** Called after every restore, before readyz is asked; absent: none. */
+  afterRestore: HttpGet | undefined;
+}
+
+/** A durableDir volume and where the program sees it. */
+export interface VolumeMount {
+  name: string;
+  mountPath: string;
+  /** Most bytes of files, as du counts them; 0: no limit. */
+  sizeLimitBytes: bigint;
+}
+
+export interface HttpGet {
+  path: string;
+  port: number;
+}
+
+/**
+ * All of a program's environment that its image does not give: the Template's and the Actor's, secrets resolved. It
+ * reaches a program at a cold start only. Never in a log, a status or the store.
+ */
+export interface Environment {
+  variables: EnvVar[];
+  /** Tells one environment from another; empty when there are no variables. */
+  digest: string;
+}
+
+export interface EnvVar {
+  name: string;
+  value: string;
+}
+
+/**
+ * A prefix of the store that is owned by a Snapshot object (a tag or a golden snapshot) instead of an Actor:
+ * <cluster uid>/<namespace uid>/<uid>/. It holds exactly one generation.
+ */
+export interface StoredPrefix {
+  namespaceUid: string;
+  /** UID of the Snapshot object. */
+  uid: string;
+  /** <namespace>/<name> of the Snapshot object, for messages. */
+  name: string;
+  store: string;
+  /** Root of the cluster's data in a store: the uid of the namespace kube-system. */
+  clusterUid: string;
+}
+
+/** What an actor without a generation of its own begins from. */
+export interface Origin {
+  prefix:
+    | StoredPrefix
+    | undefined;
+  /**
+   * A golden snapshot is an optimisation: where it cannot be restored the program starts cold, and it is logged. A tag
+   * is the actor's state: where it cannot be restored the start fails.
+   */
+  golden: boolean;
+}
+
+/** What was written under a StoredPrefix. */
+export interface StoredSnapshot {
+  /** Relative to the store's root. */
+  location: string;
+  digest: string;
+  sizeBytes: bigint;
+  storedBytes: bigint;
+  fidelity: Fidelity;
+  revision: string;
+  runtime: string;
+  /** The actor's generation that was copied; 0 for a golden one. */
+  generation: bigint;
 }
 
 export interface Port {
@@ -372,6 +529,9 @@ export interface SnapshotPolicy {
   store: string;
   uploadDelayMs: bigint;
   uploadWithinMs: bigint;
+  /** Completed generations that are kept, the newest included; at least 1. */
+  history: number;
+  onSuspend: Fidelity;
 }
 
 /** One saved generation as the node knows it. */
@@ -394,6 +554,7 @@ export interface Generation {
   completedUnixMs: bigint;
   /** Why it is PENDING for long, FAILED or LOST. */
   message: string;
+  fidelity: Fidelity;
 }
 
 export interface Operation {
@@ -405,11 +566,33 @@ export interface Operation {
   message: string;
   startUnixMs: bigint;
   endUnixMs: bigint;
+  /** In their order; filled by ReadOperations, not in reports. */
+  phases: Phase[];
+}
+
+export interface Phase {
+  name: string;
+  ms: number;
 }
 
 export interface Crash {
   message: string;
   timeUnixMs: bigint;
+}
+
+/** Three short lives in a row: nothing starts it but a resume that says from what. */
+export interface CrashLoop {
+  /** Which generation it was started from; 0: cold. */
+  generation: bigint;
+  message: string;
+  sinceUnixMs: bigint;
+}
+
+export interface VolumeUsage {
+  name: string;
+  usedBytes: bigint;
+  /** 0: no limit. */
+  limitBytes: bigint;
 }
 
 /** All that the node has to say about one actor. Level, not edge: the newest report replaces every older one. */
@@ -429,6 +612,13 @@ export interface ActorReport {
   revision: string;
   /** Rises with every change of this report within one boot of the atelet. */
   sequence: bigint;
+  /** Of the environment that the running or saved program was started with; empty: none. */
+  envDigest: string;
+  crashLoop:
+    | CrashLoop
+    | undefined;
+  /** As last measured. */
+  volumes: VolumeUsage[];
 }
 
 function createBaseActorKey(): ActorKey {
@@ -656,6 +846,8 @@ function createBaseProgram(): Program {
     snapshots: undefined,
     drainTimeoutMs: 0n,
     wakeTimeoutMs: 0n,
+    volumeMounts: [],
+    afterRestore: undefined,
   };
 }
 
@@ -711,6 +903,12 @@ export const Program: MessageFns<Program> = {
         throw new globalThis.Error("value provided for field message.wakeTimeoutMs of type uint64 too large");
       }
       writer.uint32(112).uint64(message.wakeTimeoutMs);
+    }
+    for (const v of message.volumeMounts) {
+      VolumeMount.encode(v!, writer.uint32(122).fork()).join();
+    }
+    if (message.afterRestore !== undefined) {
+      HttpGet.encode(message.afterRestore, writer.uint32(130).fork()).join();
     }
     return writer;
   },
@@ -840,6 +1038,22 @@ export const Program: MessageFns<Program> = {
             message.wakeTimeoutMs = reader.uint64() as bigint;
             continue;
           }
+          case 15: {
+            if (tag !== 122) {
+              break;
+            }
+
+            message.volumeMounts.push(VolumeMount.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 16: {
+            if (tag !== 130) {
+              break;
+            }
+
+            message.afterRestore = HttpGet.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -896,6 +1110,16 @@ export const Program: MessageFns<Program> = {
         : isSet(object.wake_timeout_ms)
         ? BigInt(object.wake_timeout_ms)
         : 0n,
+      volumeMounts: globalThis.Array.isArray(object?.volumeMounts)
+        ? object.volumeMounts.map((e: any) => VolumeMount.fromJSON(e))
+        : globalThis.Array.isArray(object?.volume_mounts)
+        ? object.volume_mounts.map((e: any) => VolumeMount.fromJSON(e))
+        : [],
+      afterRestore: isSet(object.afterRestore)
+        ? HttpGet.fromJSON(object.afterRestore)
+        : isSet(object.after_restore)
+        ? HttpGet.fromJSON(object.after_restore)
+        : undefined,
     };
   },
 
@@ -943,6 +1167,12 @@ export const Program: MessageFns<Program> = {
     if (message.wakeTimeoutMs !== 0n) {
       obj.wakeTimeoutMs = message.wakeTimeoutMs.toString();
     }
+    if (message.volumeMounts?.length) {
+      obj.volumeMounts = message.volumeMounts.map((e) => VolumeMount.toJSON(e));
+    }
+    if (message.afterRestore !== undefined) {
+      obj.afterRestore = HttpGet.toJSON(message.afterRestore);
+    }
     return obj;
   },
 
@@ -974,6 +1204,820 @@ export const Program: MessageFns<Program> = {
       : 0n;
     message.wakeTimeoutMs = (object.wakeTimeoutMs !== undefined && object.wakeTimeoutMs !== null)
       ? BigInt(object.wakeTimeoutMs)
+      : 0n;
+    message.volumeMounts = object.volumeMounts?.map((e) => VolumeMount.fromPartial(e)) || [];
+    message.afterRestore = (object.afterRestore !== undefined && object.afterRestore !== null)
+      ? HttpGet.fromPartial(object.afterRestore)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseVolumeMount(): VolumeMount {
+  return { name: "", mountPath: "", sizeLimitBytes: 0n };
+}
+
+export const VolumeMount: MessageFns<VolumeMount> = {
+  encode(message: VolumeMount, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.mountPath !== "") {
+      writer.uint32(18).string(message.mountPath);
+    }
+    if (message.sizeLimitBytes !== 0n) {
+      if (BigInt.asUintN(64, message.sizeLimitBytes) !== message.sizeLimitBytes) {
+        throw new globalThis.Error("value provided for field message.sizeLimitBytes of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.sizeLimitBytes);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): VolumeMount {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseVolumeMount();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.mountPath = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.sizeLimitBytes = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): VolumeMount {
+    return {
+      name: isSet(object.name) ? globalThis.String(object.name) : "",
+      mountPath: isSet(object.mountPath)
+        ? globalThis.String(object.mountPath)
+        : isSet(object.mount_path)
+        ? globalThis.String(object.mount_path)
+        : "",
+      sizeLimitBytes: isSet(object.sizeLimitBytes)
+        ? BigInt(object.sizeLimitBytes)
+        : isSet(object.size_limit_bytes)
+        ? BigInt(object.size_limit_bytes)
+        : 0n,
+    };
+  },
+
+  toJSON(message: VolumeMount): unknown {
+    const obj: any = {};
+    if (message.name !== "") {
+      obj.name = message.name;
+    }
+    if (message.mountPath !== "") {
+      obj.mountPath = message.mountPath;
+    }
+    if (message.sizeLimitBytes !== 0n) {
+      obj.sizeLimitBytes = message.sizeLimitBytes.toString();
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<VolumeMount>): VolumeMount {
+    return VolumeMount.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<VolumeMount>): VolumeMount {
+    const message = createBaseVolumeMount();
+    message.name = object.name ?? "";
+    message.mountPath = object.mountPath ?? "";
+    message.sizeLimitBytes = (object.sizeLimitBytes !== undefined && object.sizeLimitBytes !== null)
+      ? BigInt(object.sizeLimitBytes)
+      : 0n;
+    return message;
+  },
+};
+
+function createBaseHttpGet(): HttpGet {
+  return { path: "", port: 0 };
+}
+
+export const HttpGet: MessageFns<HttpGet> = {
+  encode(message: HttpGet, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.path !== "") {
+      writer.uint32(10).string(message.path);
+    }
+    if (message.port !== 0) {
+      writer.uint32(16).uint32(message.port);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): HttpGet {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseHttpGet();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.path = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.port = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): HttpGet {
+    return {
+      path: isSet(object.path) ? globalThis.String(object.path) : "",
+      port: isSet(object.port) ? globalThis.Number(object.port) : 0,
+    };
+  },
+
+  toJSON(message: HttpGet): unknown {
+    const obj: any = {};
+    if (message.path !== "") {
+      obj.path = message.path;
+    }
+    if (message.port !== 0) {
+      obj.port = Math.round(message.port);
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<HttpGet>): HttpGet {
+    return HttpGet.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<HttpGet>): HttpGet {
+    const message = createBaseHttpGet();
+    message.path = object.path ?? "";
+    message.port = object.port ?? 0;
+    return message;
+  },
+};
+
+function createBaseEnvironment(): Environment {
+  return { variables: [], digest: "" };
+}
+
+export const Environment: MessageFns<Environment> = {
+  encode(message: Environment, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.variables) {
+      EnvVar.encode(v!, writer.uint32(10).fork()).join();
+    }
+    if (message.digest !== "") {
+      writer.uint32(18).string(message.digest);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Environment {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseEnvironment();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.variables.push(EnvVar.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.digest = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): Environment {
+    return {
+      variables: globalThis.Array.isArray(object?.variables)
+        ? object.variables.map((e: any) => EnvVar.fromJSON(e))
+        : [],
+      digest: isSet(object.digest) ? globalThis.String(object.digest) : "",
+    };
+  },
+
+  toJSON(message: Environment): unknown {
+    const obj: any = {};
+    if (message.variables?.length) {
+      obj.variables = message.variables.map((e) => EnvVar.toJSON(e));
+    }
+    if (message.digest !== "") {
+      obj.digest = message.digest;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<Environment>): Environment {
+    return Environment.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Environment>): Environment {
+    const message = createBaseEnvironment();
+    message.variables = object.variables?.map((e) => EnvVar.fromPartial(e)) || [];
+    message.digest = object.digest ?? "";
+    return message;
+  },
+};
+
+function createBaseEnvVar(): EnvVar {
+  return { name: "", value: "" };
+}
+
+export const EnvVar: MessageFns<EnvVar> = {
+  encode(message: EnvVar, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.value !== "") {
+      writer.uint32(18).string(message.value);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): EnvVar {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseEnvVar();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.value = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): EnvVar {
+    return {
+      name: isSet(object.name) ? globalThis.String(object.name) : "",
+      value: isSet(object.value) ? globalThis.String(object.value) : "",
+    };
+  },
+
+  toJSON(message: EnvVar): unknown {
+    const obj: any = {};
+    if (message.name !== "") {
+      obj.name = message.name;
+    }
+    if (message.value !== "") {
+      obj.value = message.value;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<EnvVar>): EnvVar {
+    return EnvVar.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<EnvVar>): EnvVar {
+    const message = createBaseEnvVar();
+    message.name = object.name ?? "";
+    message.value = object.value ?? "";
+    return message;
+  },
+};
+
+function createBaseStoredPrefix(): StoredPrefix {
+  return { namespaceUid: "", uid: "", name: "", store: "", clusterUid: "" };
+}
+
+export const StoredPrefix: MessageFns<StoredPrefix> = {
+  encode(message: StoredPrefix, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.namespaceUid !== "") {
+      writer.uint32(10).string(message.namespaceUid);
+    }
+    if (message.uid !== "") {
+      writer.uint32(18).string(message.uid);
+    }
+    if (message.name !== "") {
+      writer.uint32(26).string(message.name);
+    }
+    if (message.store !== "") {
+      writer.uint32(34).string(message.store);
+    }
+    if (message.clusterUid !== "") {
+      writer.uint32(42).string(message.clusterUid);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): StoredPrefix {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseStoredPrefix();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.namespaceUid = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.uid = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.store = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.clusterUid = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): StoredPrefix {
+    return {
+      namespaceUid: isSet(object.namespaceUid)
+        ? globalThis.String(object.namespaceUid)
+        : isSet(object.namespace_uid)
+        ? globalThis.String(object.namespace_uid)
+        : "",
+      uid: isSet(object.uid) ? globalThis.String(object.uid) : "",
+      name: isSet(object.name) ? globalThis.String(object.name) : "",
+      store: isSet(object.store) ? globalThis.String(object.store) : "",
+      clusterUid: isSet(object.clusterUid)
+        ? globalThis.String(object.clusterUid)
+        : isSet(object.cluster_uid)
+        ? globalThis.String(object.cluster_uid)
+        : "",
+    };
+  },
+
+  toJSON(message: StoredPrefix): unknown {
+    const obj: any = {};
+    if (message.namespaceUid !== "") {
+      obj.namespaceUid = message.namespaceUid;
+    }
+    if (message.uid !== "") {
+      obj.uid = message.uid;
+    }
+    if (message.name !== "") {
+      obj.name = message.name;
+    }
+    if (message.store !== "") {
+      obj.store = message.store;
+    }
+    if (message.clusterUid !== "") {
+      obj.clusterUid = message.clusterUid;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<StoredPrefix>): StoredPrefix {
+    return StoredPrefix.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<StoredPrefix>): StoredPrefix {
+    const message = createBaseStoredPrefix();
+    message.namespaceUid = object.namespaceUid ?? "";
+    message.uid = object.uid ?? "";
+    message.name = object.name ?? "";
+    message.store = object.store ?? "";
+    message.clusterUid = object.clusterUid ?? "";
+    return message;
+  },
+};
+
+function createBaseOrigin(): Origin {
+  return { prefix: undefined, golden: false };
+}
+
+export const Origin: MessageFns<Origin> = {
+  encode(message: Origin, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.prefix !== undefined) {
+      StoredPrefix.encode(message.prefix, writer.uint32(10).fork()).join();
+    }
+    if (message.golden !== false) {
+      writer.uint32(16).bool(message.golden);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Origin {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseOrigin();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.prefix = StoredPrefix.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.golden = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): Origin {
+    return {
+      prefix: isSet(object.prefix) ? StoredPrefix.fromJSON(object.prefix) : undefined,
+      golden: isSet(object.golden) ? globalThis.Boolean(object.golden) : false,
+    };
+  },
+
+  toJSON(message: Origin): unknown {
+    const obj: any = {};
+    if (message.prefix !== undefined) {
+      obj.prefix = StoredPrefix.toJSON(message.prefix);
+    }
+    if (message.golden !== false) {
+      obj.golden = message.golden;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<Origin>): Origin {
+    return Origin.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Origin>): Origin {
+    const message = createBaseOrigin();
+    message.prefix = (object.prefix !== undefined && object.prefix !== null)
+      ? StoredPrefix.fromPartial(object.prefix)
+      : undefined;
+    message.golden = object.golden ?? false;
+    return message;
+  },
+};
+
+function createBaseStoredSnapshot(): StoredSnapshot {
+  return {
+    location: "",
+    digest: "",
+    sizeBytes: 0n,
+    storedBytes: 0n,
+    fidelity: Fidelity.FIDELITY_UNSPECIFIED,
+    revision: "",
+    runtime: "",
+    generation: 0n,
+  };
+}
+
+export const StoredSnapshot: MessageFns<StoredSnapshot> = {
+  encode(message: StoredSnapshot, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.location !== "") {
+      writer.uint32(10).string(message.location);
+    }
+    if (message.digest !== "") {
+      writer.uint32(18).string(message.digest);
+    }
+    if (message.sizeBytes !== 0n) {
+      if (BigInt.asUintN(64, message.sizeBytes) !== message.sizeBytes) {
+        throw new globalThis.Error("value provided for field message.sizeBytes of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.sizeBytes);
+    }
+    if (message.storedBytes !== 0n) {
+      if (BigInt.asUintN(64, message.storedBytes) !== message.storedBytes) {
+        throw new globalThis.Error("value provided for field message.storedBytes of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.storedBytes);
+    }
+    if (message.fidelity !== Fidelity.FIDELITY_UNSPECIFIED) {
+      writer.uint32(40).int32(fidelityToNumber(message.fidelity));
+    }
+    if (message.revision !== "") {
+      writer.uint32(50).string(message.revision);
+    }
+    if (message.runtime !== "") {
+      writer.uint32(58).string(message.runtime);
+    }
+    if (message.generation !== 0n) {
+      if (BigInt.asUintN(64, message.generation) !== message.generation) {
+        throw new globalThis.Error("value provided for field message.generation of type uint64 too large");
+      }
+      writer.uint32(64).uint64(message.generation);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): StoredSnapshot {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseStoredSnapshot();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.location = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.digest = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.sizeBytes = reader.uint64() as bigint;
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.storedBytes = reader.uint64() as bigint;
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.fidelity = fidelityFromJSON(reader.int32());
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.revision = reader.string();
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.runtime = reader.string();
+            continue;
+          }
+          case 8: {
+            if (tag !== 64) {
+              break;
+            }
+
+            message.generation = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): StoredSnapshot {
+    return {
+      location: isSet(object.location) ? globalThis.String(object.location) : "",
+      digest: isSet(object.digest) ? globalThis.String(object.digest) : "",
+      sizeBytes: isSet(object.sizeBytes)
+        ? BigInt(object.sizeBytes)
+        : isSet(object.size_bytes)
+        ? BigInt(object.size_bytes)
+        : 0n,
+      storedBytes: isSet(object.storedBytes)
+        ? BigInt(object.storedBytes)
+        : isSet(object.stored_bytes)
+        ? BigInt(object.stored_bytes)
+        : 0n,
+      fidelity: isSet(object.fidelity) ? fidelityFromJSON(object.fidelity) : Fidelity.FIDELITY_UNSPECIFIED,
+      revision: isSet(object.revision) ? globalThis.String(object.revision) : "",
+      runtime: isSet(object.runtime) ? globalThis.String(object.runtime) : "",
+      generation: isSet(object.generation) ? BigInt(object.generation) : 0n,
+    };
+  },
+
+  toJSON(message: StoredSnapshot): unknown {
+    const obj: any = {};
+    if (message.location !== "") {
+      obj.location = message.location;
+    }
+    if (message.digest !== "") {
+      obj.digest = message.digest;
+    }
+    if (message.sizeBytes !== 0n) {
+      obj.sizeBytes = message.sizeBytes.toString();
+    }
+    if (message.storedBytes !== 0n) {
+      obj.storedBytes = message.storedBytes.toString();
+    }
+    if (message.fidelity !== Fidelity.FIDELITY_UNSPECIFIED) {
+      obj.fidelity = fidelityToJSON(message.fidelity);
+    }
+    if (message.revision !== "") {
+      obj.revision = message.revision;
+    }
+    if (message.runtime !== "") {
+      obj.runtime = message.runtime;
+    }
+    if (message.generation !== 0n) {
+      obj.generation = message.generation.toString();
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<StoredSnapshot>): StoredSnapshot {
+    return StoredSnapshot.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<StoredSnapshot>): StoredSnapshot {
+    const message = createBaseStoredSnapshot();
+    message.location = object.location ?? "";
+    message.digest = object.digest ?? "";
+    message.sizeBytes = (object.sizeBytes !== undefined && object.sizeBytes !== null) ? BigInt(object.sizeBytes) : 0n;
+    message.storedBytes = (object.storedBytes !== undefined && object.storedBytes !== null)
+      ? BigInt(object.storedBytes)
+      : 0n;
+    message.fidelity = object.fidelity ?? Fidelity.FIDELITY_UNSPECIFIED;
+    message.revision = object.revision ?? "";
+    message.runtime = object.runtime ?? "";
+    message.generation = (object.generation !== undefined && object.generation !== null)
+      ? BigInt(object.generation)
       : 0n;
     return message;
   },
@@ -1154,7 +2198,7 @@ export const Readyz: MessageFns<Readyz> = {
 };
 
 function createBaseSnapshotPolicy(): SnapshotPolicy {
-  return { store: "", uploadDelayMs: 0n, uploadWithinMs: 0n };
+  return { store: "", uploadDelayMs: 0n, uploadWithinMs: 0n, history: 0, onSuspend: Fidelity.FIDELITY_UNSPECIFIED };
 }
 
 export const SnapshotPolicy: MessageFns<SnapshotPolicy> = {
@@ -1173,6 +2217,12 @@ export const SnapshotPolicy: MessageFns<SnapshotPolicy> = {
         throw new globalThis.Error("value provided for field message.uploadWithinMs of type uint64 too large");
       }
       writer.uint32(24).uint64(message.uploadWithinMs);
+    }
+    if (message.history !== 0) {
+      writer.uint32(32).uint32(message.history);
+    }
+    if (message.onSuspend !== Fidelity.FIDELITY_UNSPECIFIED) {
+      writer.uint32(40).int32(fidelityToNumber(message.onSuspend));
     }
     return writer;
   },
@@ -1214,6 +2264,22 @@ export const SnapshotPolicy: MessageFns<SnapshotPolicy> = {
             message.uploadWithinMs = reader.uint64() as bigint;
             continue;
           }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.history = reader.uint32();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.onSuspend = fidelityFromJSON(reader.int32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1239,6 +2305,12 @@ export const SnapshotPolicy: MessageFns<SnapshotPolicy> = {
         : isSet(object.upload_within_ms)
         ? BigInt(object.upload_within_ms)
         : 0n,
+      history: isSet(object.history) ? globalThis.Number(object.history) : 0,
+      onSuspend: isSet(object.onSuspend)
+        ? fidelityFromJSON(object.onSuspend)
+        : isSet(object.on_suspend)
+        ? fidelityFromJSON(object.on_suspend)
+        : Fidelity.FIDELITY_UNSPECIFIED,
     };
   },
 
@@ -1252,6 +2324,12 @@ export const SnapshotPolicy: MessageFns<SnapshotPolicy> = {
     }
     if (message.uploadWithinMs !== 0n) {
       obj.uploadWithinMs = message.uploadWithinMs.toString();
+    }
+    if (message.history !== 0) {
+      obj.history = Math.round(message.history);
+    }
+    if (message.onSuspend !== Fidelity.FIDELITY_UNSPECIFIED) {
+      obj.onSuspend = fidelityToJSON(message.onSuspend);
     }
     return obj;
   },
@@ -1268,6 +2346,8 @@ export const SnapshotPolicy: MessageFns<SnapshotPolicy> = {
     message.uploadWithinMs = (object.uploadWithinMs !== undefined && object.uploadWithinMs !== null)
       ? BigInt(object.uploadWithinMs)
       : 0n;
+    message.history = object.history ?? 0;
+    message.onSuspend = object.onSuspend ?? Fidelity.FIDELITY_UNSPECIFIED;
     return message;
   },
 };
@@ -1287,6 +2367,7 @@ function createBaseGeneration(): Generation {
     createdUnixMs: 0n,
     completedUnixMs: 0n,
     message: "",
+    fidelity: Fidelity.FIDELITY_UNSPECIFIED,
   };
 }
 
@@ -1348,6 +2429,9 @@ export const Generation: MessageFns<Generation> = {
     }
     if (message.message !== "") {
       writer.uint32(106).string(message.message);
+    }
+    if (message.fidelity !== Fidelity.FIDELITY_UNSPECIFIED) {
+      writer.uint32(112).int32(fidelityToNumber(message.fidelity));
     }
     return writer;
   },
@@ -1469,6 +2553,14 @@ export const Generation: MessageFns<Generation> = {
             message.message = reader.string();
             continue;
           }
+          case 14: {
+            if (tag !== 112) {
+              break;
+            }
+
+            message.fidelity = fidelityFromJSON(reader.int32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1516,6 +2608,7 @@ export const Generation: MessageFns<Generation> = {
         ? BigInt(object.completed_unix_ms)
         : 0n,
       message: isSet(object.message) ? globalThis.String(object.message) : "",
+      fidelity: isSet(object.fidelity) ? fidelityFromJSON(object.fidelity) : Fidelity.FIDELITY_UNSPECIFIED,
     };
   },
 
@@ -1560,6 +2653,9 @@ export const Generation: MessageFns<Generation> = {
     if (message.message !== "") {
       obj.message = message.message;
     }
+    if (message.fidelity !== Fidelity.FIDELITY_UNSPECIFIED) {
+      obj.fidelity = fidelityToJSON(message.fidelity);
+    }
     return obj;
   },
 
@@ -1589,6 +2685,7 @@ export const Generation: MessageFns<Generation> = {
       ? BigInt(object.completedUnixMs)
       : 0n;
     message.message = object.message ?? "";
+    message.fidelity = object.fidelity ?? Fidelity.FIDELITY_UNSPECIFIED;
     return message;
   },
 };
@@ -1602,6 +2699,7 @@ function createBaseOperation(): Operation {
     message: "",
     startUnixMs: 0n,
     endUnixMs: 0n,
+    phases: [],
   };
 }
 
@@ -1633,6 +2731,9 @@ export const Operation: MessageFns<Operation> = {
         throw new globalThis.Error("value provided for field message.endUnixMs of type int64 too large");
       }
       writer.uint32(56).int64(message.endUnixMs);
+    }
+    for (const v of message.phases) {
+      Phase.encode(v!, writer.uint32(66).fork()).join();
     }
     return writer;
   },
@@ -1706,6 +2807,14 @@ export const Operation: MessageFns<Operation> = {
             message.endUnixMs = reader.int64() as bigint;
             continue;
           }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.phases.push(Phase.decode(reader, reader.uint32()));
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1737,6 +2846,7 @@ export const Operation: MessageFns<Operation> = {
         : isSet(object.end_unix_ms)
         ? BigInt(object.end_unix_ms)
         : 0n,
+      phases: globalThis.Array.isArray(object?.phases) ? object.phases.map((e: any) => Phase.fromJSON(e)) : [],
     };
   },
 
@@ -1763,6 +2873,9 @@ export const Operation: MessageFns<Operation> = {
     if (message.endUnixMs !== 0n) {
       obj.endUnixMs = message.endUnixMs.toString();
     }
+    if (message.phases?.length) {
+      obj.phases = message.phases.map((e) => Phase.toJSON(e));
+    }
     return obj;
   },
 
@@ -1780,6 +2893,92 @@ export const Operation: MessageFns<Operation> = {
       ? BigInt(object.startUnixMs)
       : 0n;
     message.endUnixMs = (object.endUnixMs !== undefined && object.endUnixMs !== null) ? BigInt(object.endUnixMs) : 0n;
+    message.phases = object.phases?.map((e) => Phase.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBasePhase(): Phase {
+  return { name: "", ms: 0 };
+}
+
+export const Phase: MessageFns<Phase> = {
+  encode(message: Phase, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.ms !== 0) {
+      writer.uint32(17).double(message.ms);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Phase {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBasePhase();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 17) {
+              break;
+            }
+
+            message.ms = reader.double();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): Phase {
+    return {
+      name: isSet(object.name) ? globalThis.String(object.name) : "",
+      ms: isSet(object.ms) ? globalThis.Number(object.ms) : 0,
+    };
+  },
+
+  toJSON(message: Phase): unknown {
+    const obj: any = {};
+    if (message.name !== "") {
+      obj.name = message.name;
+    }
+    if (message.ms !== 0) {
+      obj.ms = floatToJson(message.ms);
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<Phase>): Phase {
+    return Phase.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Phase>): Phase {
+    const message = createBasePhase();
+    message.name = object.name ?? "";
+    message.ms = object.ms ?? 0;
     return message;
   },
 };
@@ -1878,6 +3077,238 @@ export const Crash: MessageFns<Crash> = {
   },
 };
 
+function createBaseCrashLoop(): CrashLoop {
+  return { generation: 0n, message: "", sinceUnixMs: 0n };
+}
+
+export const CrashLoop: MessageFns<CrashLoop> = {
+  encode(message: CrashLoop, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.generation !== 0n) {
+      if (BigInt.asUintN(64, message.generation) !== message.generation) {
+        throw new globalThis.Error("value provided for field message.generation of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.generation);
+    }
+    if (message.message !== "") {
+      writer.uint32(18).string(message.message);
+    }
+    if (message.sinceUnixMs !== 0n) {
+      if (BigInt.asIntN(64, message.sinceUnixMs) !== message.sinceUnixMs) {
+        throw new globalThis.Error("value provided for field message.sinceUnixMs of type int64 too large");
+      }
+      writer.uint32(24).int64(message.sinceUnixMs);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): CrashLoop {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseCrashLoop();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.generation = reader.uint64() as bigint;
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.message = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.sinceUnixMs = reader.int64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): CrashLoop {
+    return {
+      generation: isSet(object.generation) ? BigInt(object.generation) : 0n,
+      message: isSet(object.message) ? globalThis.String(object.message) : "",
+      sinceUnixMs: isSet(object.sinceUnixMs)
+        ? BigInt(object.sinceUnixMs)
+        : isSet(object.since_unix_ms)
+        ? BigInt(object.since_unix_ms)
+        : 0n,
+    };
+  },
+
+  toJSON(message: CrashLoop): unknown {
+    const obj: any = {};
+    if (message.generation !== 0n) {
+      obj.generation = message.generation.toString();
+    }
+    if (message.message !== "") {
+      obj.message = message.message;
+    }
+    if (message.sinceUnixMs !== 0n) {
+      obj.sinceUnixMs = message.sinceUnixMs.toString();
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<CrashLoop>): CrashLoop {
+    return CrashLoop.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<CrashLoop>): CrashLoop {
+    const message = createBaseCrashLoop();
+    message.generation = (object.generation !== undefined && object.generation !== null)
+      ? BigInt(object.generation)
+      : 0n;
+    message.message = object.message ?? "";
+    message.sinceUnixMs = (object.sinceUnixMs !== undefined && object.sinceUnixMs !== null)
+      ? BigInt(object.sinceUnixMs)
+      : 0n;
+    return message;
+  },
+};
+
+function createBaseVolumeUsage(): VolumeUsage {
+  return { name: "", usedBytes: 0n, limitBytes: 0n };
+}
+
+export const VolumeUsage: MessageFns<VolumeUsage> = {
+  encode(message: VolumeUsage, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.usedBytes !== 0n) {
+      if (BigInt.asUintN(64, message.usedBytes) !== message.usedBytes) {
+        throw new globalThis.Error("value provided for field message.usedBytes of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.usedBytes);
+    }
+    if (message.limitBytes !== 0n) {
+      if (BigInt.asUintN(64, message.limitBytes) !== message.limitBytes) {
+        throw new globalThis.Error("value provided for field message.limitBytes of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.limitBytes);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): VolumeUsage {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseVolumeUsage();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.usedBytes = reader.uint64() as bigint;
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.limitBytes = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): VolumeUsage {
+    return {
+      name: isSet(object.name) ? globalThis.String(object.name) : "",
+      usedBytes: isSet(object.usedBytes)
+        ? BigInt(object.usedBytes)
+        : isSet(object.used_bytes)
+        ? BigInt(object.used_bytes)
+        : 0n,
+      limitBytes: isSet(object.limitBytes)
+        ? BigInt(object.limitBytes)
+        : isSet(object.limit_bytes)
+        ? BigInt(object.limit_bytes)
+        : 0n,
+    };
+  },
+
+  toJSON(message: VolumeUsage): unknown {
+    const obj: any = {};
+    if (message.name !== "") {
+      obj.name = message.name;
+    }
+    if (message.usedBytes !== 0n) {
+      obj.usedBytes = message.usedBytes.toString();
+    }
+    if (message.limitBytes !== 0n) {
+      obj.limitBytes = message.limitBytes.toString();
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<VolumeUsage>): VolumeUsage {
+    return VolumeUsage.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<VolumeUsage>): VolumeUsage {
+    const message = createBaseVolumeUsage();
+    message.name = object.name ?? "";
+    message.usedBytes = (object.usedBytes !== undefined && object.usedBytes !== null) ? BigInt(object.usedBytes) : 0n;
+    message.limitBytes = (object.limitBytes !== undefined && object.limitBytes !== null)
+      ? BigInt(object.limitBytes)
+      : 0n;
+    return message;
+  },
+};
+
 function createBaseActorReport(): ActorReport {
   return {
     actor: undefined,
@@ -1890,6 +3321,9 @@ function createBaseActorReport(): ActorReport {
     lastActivityUnixMs: 0n,
     revision: "",
     sequence: 0n,
+    envDigest: "",
+    crashLoop: undefined,
+    volumes: [],
   };
 }
 
@@ -1930,6 +3364,15 @@ export const ActorReport: MessageFns<ActorReport> = {
         throw new globalThis.Error("value provided for field message.sequence of type uint64 too large");
       }
       writer.uint32(80).uint64(message.sequence);
+    }
+    if (message.envDigest !== "") {
+      writer.uint32(90).string(message.envDigest);
+    }
+    if (message.crashLoop !== undefined) {
+      CrashLoop.encode(message.crashLoop, writer.uint32(98).fork()).join();
+    }
+    for (const v of message.volumes) {
+      VolumeUsage.encode(v!, writer.uint32(106).fork()).join();
     }
     return writer;
   },
@@ -2027,6 +3470,30 @@ export const ActorReport: MessageFns<ActorReport> = {
             message.sequence = reader.uint64() as bigint;
             continue;
           }
+          case 11: {
+            if (tag !== 90) {
+              break;
+            }
+
+            message.envDigest = reader.string();
+            continue;
+          }
+          case 12: {
+            if (tag !== 98) {
+              break;
+            }
+
+            message.crashLoop = CrashLoop.decode(reader, reader.uint32());
+            continue;
+          }
+          case 13: {
+            if (tag !== 106) {
+              break;
+            }
+
+            message.volumes.push(VolumeUsage.decode(reader, reader.uint32()));
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2061,6 +3528,19 @@ export const ActorReport: MessageFns<ActorReport> = {
         : 0n,
       revision: isSet(object.revision) ? globalThis.String(object.revision) : "",
       sequence: isSet(object.sequence) ? BigInt(object.sequence) : 0n,
+      envDigest: isSet(object.envDigest)
+        ? globalThis.String(object.envDigest)
+        : isSet(object.env_digest)
+        ? globalThis.String(object.env_digest)
+        : "",
+      crashLoop: isSet(object.crashLoop)
+        ? CrashLoop.fromJSON(object.crashLoop)
+        : isSet(object.crash_loop)
+        ? CrashLoop.fromJSON(object.crash_loop)
+        : undefined,
+      volumes: globalThis.Array.isArray(object?.volumes)
+        ? object.volumes.map((e: any) => VolumeUsage.fromJSON(e))
+        : [],
     };
   },
 
@@ -2096,6 +3576,15 @@ export const ActorReport: MessageFns<ActorReport> = {
     if (message.sequence !== 0n) {
       obj.sequence = message.sequence.toString();
     }
+    if (message.envDigest !== "") {
+      obj.envDigest = message.envDigest;
+    }
+    if (message.crashLoop !== undefined) {
+      obj.crashLoop = CrashLoop.toJSON(message.crashLoop);
+    }
+    if (message.volumes?.length) {
+      obj.volumes = message.volumes.map((e) => VolumeUsage.toJSON(e));
+    }
     return obj;
   },
 
@@ -2120,9 +3609,18 @@ export const ActorReport: MessageFns<ActorReport> = {
       : 0n;
     message.revision = object.revision ?? "";
     message.sequence = (object.sequence !== undefined && object.sequence !== null) ? BigInt(object.sequence) : 0n;
+    message.envDigest = object.envDigest ?? "";
+    message.crashLoop = (object.crashLoop !== undefined && object.crashLoop !== null)
+      ? CrashLoop.fromPartial(object.crashLoop)
+      : undefined;
+    message.volumes = object.volumes?.map((e) => VolumeUsage.fromPartial(e)) || [];
     return message;
   },
 };
+
+function floatToJson(value: number | null | undefined): number | string | null | undefined {
+  return typeof value === "number" && !globalThis.Number.isFinite(value) ? globalThis.String(value) : value;
+}
 
 type Builtin = Date | Function | Uint8Array | string | number | boolean | bigint | undefined;
 
