@@ -93,6 +93,7 @@ export class Assignments {
         clusterUid: this.#clusterUid,
         environment: undefined,
         origin: undefined,
+        upgradePending: false,
       },
       { deadlineMs: assignDeadlineMs },
     );

@@ -4,7 +4,7 @@ import { dirname, join } from "node:path";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type Actor } from "./actor.ts";
-import { clusterUid, key, program, TestNode } from "./test-node.ts";
+import { assignment, clusterUid, key, TestNode } from "./test-node.ts";
 
 let node: TestNode;
 beforeEach(async () => {
@@ -15,7 +15,7 @@ afterEach(async () => {
 });
 async function granted(epoch = 1): Promise<Actor> {
   const grant = { epoch, session: node.session };
-  await node.actors.assign({ actor: key, grant, program: program(), held: false, clusterUid });
+  await node.actors.assign(assignment(grant));
   return node.actors.get(key.uid);
 }
 const suspend = (actor: Actor, mode: "ASYNC" | "SYNC" = "ASYNC") =>

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type Actor } from "./actor.ts";
 import { type Program } from "./record.ts";
-import { clusterUid, key, program, TestNode } from "./test-node.ts";
+import { assignment, clusterUid, key, program, TestNode } from "./test-node.ts";
 
 let node: TestNode;
 beforeEach(async () => {
@@ -16,13 +16,7 @@ afterEach(async () => {
 });
 
 async function granted(epoch = 1, changes: Partial<Program> = {}): Promise<Actor> {
-  await node.actors.assign({
-    actor: key,
-    grant: { epoch, session: node.session },
-    program: program(changes),
-    held: false,
-    clusterUid,
-  });
+  await node.actors.assign(assignment({ epoch, session: node.session }, { program: program(changes) }));
   return node.actors.get(key.uid);
 }
 const target = (actor: Actor): number => (actor.generations.newest()?.generation ?? 0) + 1;
@@ -34,15 +28,9 @@ const release = (epoch: number, deleting = false) => node.actors.release(key, ep
 
 describe("grants (design.md §7)", () => {
   it("refuses an ended session, an epoch that is not above every recorded one, and takes a repeated one", async () => {
-    await expect(
-      node.actors.assign({
-        actor: key,
-        grant: { epoch: 1, session: "old" },
-        program: program(),
-        held: false,
-        clusterUid,
-      }),
-    ).rejects.toMatchObject({ code: "STALE_SESSION" });
+    await expect(node.actors.assign(assignment({ epoch: 1, session: "old" }))).rejects.toMatchObject({
+      code: "STALE_SESSION",
+    });
     await granted(5);
     await granted(5);
     await expect(granted(4)).rejects.toMatchObject({ code: "MOVED" });
@@ -466,13 +454,7 @@ describe("which state is the newest (design.md §7)", () => {
 
     const other = await TestNode.create(node.storeDir);
     try {
-      await other.actors.assign({
-        actor: key,
-        grant: { epoch: 2, session: "s1" },
-        program: program(),
-        held: false,
-        clusterUid,
-      });
+      await other.actors.assign(assignment({ epoch: 2, session: "s1" }));
       const there = other.actors.get(key.uid);
       await there.resume();
       expect(other.runtime.only().memory).toBe(1);
@@ -688,4 +670,15 @@ describe("kill -9 of the atelet", () => {
       { timeout: 5000 },
     );
   });
+});
+
+it("a wake waits for the operator while an upgrade is pending; the operator's own resume doesn't", async () => {
+  const actor = await granted();
+  await node.actors.assign(assignment(actor.record.grant, { upgradePending: true }));
+  await node.restart();
+  const again = node.actors.get(key.uid);
+  await expect(again.wake()).rejects.toMatchObject({ code: "MOVED" });
+  await again.resume();
+  await again.wake();
+  expect(node.runtime.starts).toBe(1);
 });

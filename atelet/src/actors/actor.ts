@@ -11,12 +11,19 @@ import { type NodeContext, RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
 import { Operations } from "./operations.ts";
 import { type ActorFiles, type ActorRecord, type Generation } from "./record.ts";
 import { type RouteLevel } from "./route-level.ts";
+import { type StartFrom } from "./start-from.ts";
 import { RestartBackOff } from "./restart-back-off.ts";
 import { claimHead, findSource, type SourceOptions } from "./source.ts";
 import { checkpoint } from "./suspend.ts";
 import { Uploader } from "./uploader.ts";
 
 export type ActorState = "SUSPENDED" | "RESUMING" | "RUNNING" | "SUSPENDING" | "CRASHED" | "DELETING";
+
+export interface ResumeRequest {
+  operationId?: string;
+  /** Absent: the newest usable generation. */
+  from?: StartFrom;
+}
 
 export interface SuspendRequest {
   operationId: string;
@@ -164,7 +171,9 @@ export class Actor {
   }
 
   /** A new grant: the caller has checked session and epoch. Durable when it resolves. */
-  async assign(update: Pick<ActorRecord, "grant" | "program" | "held" | "clusterUid">): Promise<void> {
+  async assign(
+    update: Pick<ActorRecord, "grant" | "program" | "held" | "clusterUid" | "upgradePending">,
+  ): Promise<void> {
     const { record } = this;
     const claimBefore = record.claim;
     const follows = update.grant.epoch === record.grant.epoch + 1;
@@ -174,13 +183,13 @@ export class Actor {
       const priorEpoch = record.claim.state === "needed" ? record.claim.priorEpoch : record.grant.epoch;
       record.claim = { state, priorEpoch };
     }
-    const { grant, program, held, clusterUid } = record;
+    const { grant, program, held, clusterUid, upgradePending } = record;
     Object.assign(record, update);
     try {
       await this.#save({ durable: true });
     } catch (error) {
       // What is not on disk was not granted.
-      Object.assign(record, { grant, program, held, clusterUid, claim: claimBefore });
+      Object.assign(record, { grant, program, held, clusterUid, upgradePending, claim: claimBefore });
       throw error;
     }
     const { running } = this.#sandbox;
@@ -207,8 +216,17 @@ export class Actor {
     this.record.lastActivityMs = nowMs;
   }
 
+  /** A router's resume. MOVED while the next one is the operator's to make. */
+  async wake(): Promise<void> {
+    if (this.record.upgradePending && !this.hasSandbox) {
+      throw new SubstrateError("MOVED", `the next wake of actor ${this.name} is its upgrade: the operator makes it`);
+    }
+    await this.resume();
+  }
+
   /** Resolves when the program is ready. Joins a resume under way; runs after a suspend under way. */
-  async resume(operationId: string = randomUUID()): Promise<void> {
+  async resume({ operationId = randomUUID(), from }: ResumeRequest = {}): Promise<void> {
+    if (from !== undefined) throw new SubstrateError("INVALID", "this node can't choose what an actor starts from");
     if (this.#operations.type === "SUSPEND") await this.#operations.idle("SUSPEND");
     this.#refuseIfGone();
     if (this.record.held) throw new SubstrateError("HELD", heldMessage(this.name));

@@ -14,7 +14,9 @@ const LOG_BYTES = 8 * 2 ** 20;
 
 export type ActorListener = (change: { actor: Actor } | { gone: { uid: string; epoch: number } }) => void;
 
-export type Assignment = Pick<ActorRecord, "actor" | "grant" | "program" | "held" | "clusterUid">;
+export type Assignment = Pick<ActorRecord, "actor" | "grant" | "program" | "held" | "clusterUid"> & {
+  upgradePending: boolean;
+};
 
 /** All actors of this node: who may run here (design.md §7), and what becomes of everything after a restart. */
 export class NodeActors {
@@ -236,7 +238,7 @@ export class NodeActors {
   }
 }
 
-function newRecord({ actor, grant, program, held, clusterUid }: Assignment): ActorRecord {
+function newRecord({ actor, grant, program, held, clusterUid, upgradePending }: Assignment): ActorRecord {
   return {
     format: 1,
     actor,
@@ -250,6 +252,10 @@ function newRecord({ actor, grant, program, held, clusterUid }: Assignment): Act
     generations: [],
     litter: [],
     oldestUnsavedMs: 0,
+    floor: 0,
+    envDigest: "",
+    upgradePending,
+    operations: [],
     lastActivityMs: 0,
   };
 }

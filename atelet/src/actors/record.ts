@@ -84,6 +84,19 @@ const operationSchema = z.object({
 });
 export type Operation = z.infer<typeof operationSchema>;
 
+const finishedOperationSchema = operationSchema.extend({
+  phases: z.array(z.object({ name: z.string(), ms: z.number() })),
+});
+/** One of the past, with the times of its phases in their order. */
+export type FinishedOperation = z.infer<typeof finishedOperationSchema>;
+
+const crashLoopSchema = z.object({
+  /** What it was started from; 0: cold. */
+  generation: z.number().int(),
+  message: z.string(),
+  sinceMs: z.number(),
+});
+
 const recordSchema = z.object({
   format: z.literal(1),
   actor: actorKeySchema,
@@ -114,7 +127,21 @@ const recordSchema = z.object({
     })
     .optional(),
   crash: z.object({ message: z.string(), timeMs: z.number() }).optional(),
+  /** Lives in a row that ended soon, all of one revision and from one source (0: cold). */
+  shortLives: z
+    .object({ generation: z.number().int(), revision: z.string(), count: z.number().int().positive() })
+    .optional(),
+  /** Present while nothing starts it but a resume that says from what. */
+  crashLoop: crashLoopSchema.optional(),
+  /** Generations up to this one are history only: a cold start, or a tag, came after them. */
+  floor: z.number().int().default(0),
+  /** Of the environment that the running or saved program was started with; empty: none. */
+  envDigest: z.string().default(""),
+  /** A newer revision waits for the next wake, which is then the operator's to make. */
+  upgradePending: z.boolean().default(false),
   lastOperation: operationSchema.optional(),
+  /** Newest first. */
+  operations: z.array(finishedOperationSchema).default([]),
   lastActivityMs: z.number(),
 });
 /** All that a restarted atelet needs to know of an actor besides what runs and which files exist. */

@@ -14,7 +14,7 @@ import { type SandboxRuntime, type SandboxSpec, type SandboxStatus } from "../sa
 import { Stores } from "../store/stores.ts";
 import { type AsyncPageCache } from "../writeback/cache-worker.ts";
 import { WriteBack } from "../writeback/writeback.ts";
-import { NodeActors } from "./node-actors.ts";
+import { type Assignment, NodeActors } from "./node-actors.ts";
 import { type NodeContext, type Routers } from "./node-context.ts";
 import { type Program } from "./record.ts";
 import { Releases } from "./releases.ts";
@@ -325,3 +325,8 @@ export function program(changes: Partial<Program> = {}): Program {
 }
 
 export const clusterUid = "c1";
+
+/** What an operator asks for that wants nothing special. */
+export function assignment(grant: Assignment["grant"], changes: Partial<Assignment> = {}): Assignment {
+  return { actor: key, grant, program: program(), held: false, clusterUid, upgradePending: false, ...changes };
+}

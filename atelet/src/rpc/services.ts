@@ -75,13 +75,14 @@ function operatorService({ actors, trials, reports, callers, log }: ServicesOpti
         program: programFromWire(request.program),
         held: request.held,
         clusterUid: request.clusterUid,
+        upgradePending: request.upgradePending,
       });
       return {};
     }),
     resume: unaryHandler<ResumeRequest, ResumeResponse>(handler, async (request) => {
       follow(request.leader);
       const actor = actors.withEpoch(request.actorUid, number(request.epoch));
-      await actor.resume(request.operationId);
+      await actor.resume({ operationId: request.operationId });
       return { generation: BigInt(actor.record.sandbox?.fromGeneration ?? 0) };
     }),
     suspend: unaryHandler<SuspendRequest, SuspendResponse>(handler, async (request) => {
@@ -132,7 +133,7 @@ function routeService({ actors, hub, callers, podAddress, log }: ServicesOptions
     }),
     wake: unaryHandler<WakeRequest, WakeResponse>(handler, async ({ actorUid }) => {
       const actor = actors.get(actorUid);
-      await actor.resume();
+      await actor.wake();
       return { route: routeToWire(actor.route(), podAddress) };
     }),
   };

@@ -124,7 +124,14 @@ export interface AssignRequest {
     | Environment
     | undefined;
   /** Where an actor without a generation begins; absent: with a cold start. */
-  origin: Origin | undefined;
+  origin:
+    | Origin
+    | undefined;
+  /**
+   * A newer revision waits for this actor's next wake, which is the operator's to make: a router's wake of the sleeping
+   * actor answers MOVED, so that it asks the operator.
+   */
+  upgradePending: boolean;
 }
 
 export interface AssignResponse {
@@ -432,6 +439,7 @@ function createBaseAssignRequest(): AssignRequest {
     clusterUid: "",
     environment: undefined,
     origin: undefined,
+    upgradePending: false,
   };
 }
 
@@ -460,6 +468,9 @@ export const AssignRequest: MessageFns<AssignRequest> = {
     }
     if (message.origin !== undefined) {
       Origin.encode(message.origin, writer.uint32(66).fork()).join();
+    }
+    if (message.upgradePending !== false) {
+      writer.uint32(72).bool(message.upgradePending);
     }
     return writer;
   },
@@ -541,6 +552,14 @@ export const AssignRequest: MessageFns<AssignRequest> = {
             message.origin = Origin.decode(reader, reader.uint32());
             continue;
           }
+          case 9: {
+            if (tag !== 72) {
+              break;
+            }
+
+            message.upgradePending = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -567,6 +586,11 @@ export const AssignRequest: MessageFns<AssignRequest> = {
         : "",
       environment: isSet(object.environment) ? Environment.fromJSON(object.environment) : undefined,
       origin: isSet(object.origin) ? Origin.fromJSON(object.origin) : undefined,
+      upgradePending: isSet(object.upgradePending)
+        ? globalThis.Boolean(object.upgradePending)
+        : isSet(object.upgrade_pending)
+        ? globalThis.Boolean(object.upgrade_pending)
+        : false,
     };
   },
 
@@ -596,6 +620,9 @@ export const AssignRequest: MessageFns<AssignRequest> = {
     if (message.origin !== undefined) {
       obj.origin = Origin.toJSON(message.origin);
     }
+    if (message.upgradePending !== false) {
+      obj.upgradePending = message.upgradePending;
+    }
     return obj;
   },
 
@@ -622,6 +649,7 @@ export const AssignRequest: MessageFns<AssignRequest> = {
     message.origin = (object.origin !== undefined && object.origin !== null)
       ? Origin.fromPartial(object.origin)
       : undefined;
+    message.upgradePending = object.upgradePending ?? false;
     return message;
   },
 };
