@@ -263,6 +263,7 @@ export class FakeAtelet {
       envDigest: "",
       crashLoop: undefined,
       volumes: [],
+      floor: 0n,
     };
     this.actors.set(actor.uid, report);
     this.change(actor.uid, { grant, held });

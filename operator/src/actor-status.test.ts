@@ -36,6 +36,7 @@ function report(changes: Partial<ActorReport> = {}): ActorReport {
     envDigest: "",
     crashLoop: undefined,
     volumes: [],
+    floor: 0n,
     ...changes,
   };
 }

@@ -161,6 +161,7 @@ export function reportToWire(actor: Actor, sequence: number): ActorReport {
     envDigest: "",
     crashLoop: undefined,
     volumes: [],
+    floor: BigInt(record.floor),
   };
 }
 

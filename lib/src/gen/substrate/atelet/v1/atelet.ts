@@ -120,6 +120,7 @@ export interface AssignRequest {
   held: boolean;
   /** Root of the cluster's data in a store: the uid of the namespace kube-system. */
   clusterUid: string;
+  /** Absent: what the node has of an earlier assignment stays. */
   environment:
     | Environment
     | undefined;

@@ -619,6 +619,8 @@ export interface ActorReport {
     | undefined;
   /** As last measured. */
   volumes: VolumeUsage[];
+  /** Generations up to this one are history only: a cold start, or a tag, came after them. */
+  floor: bigint;
 }
 
 function createBaseActorKey(): ActorKey {
@@ -3324,6 +3326,7 @@ function createBaseActorReport(): ActorReport {
     envDigest: "",
     crashLoop: undefined,
     volumes: [],
+    floor: 0n,
   };
 }
 
@@ -3373,6 +3376,12 @@ export const ActorReport: MessageFns<ActorReport> = {
     }
     for (const v of message.volumes) {
       VolumeUsage.encode(v!, writer.uint32(106).fork()).join();
+    }
+    if (message.floor !== 0n) {
+      if (BigInt.asUintN(64, message.floor) !== message.floor) {
+        throw new globalThis.Error("value provided for field message.floor of type uint64 too large");
+      }
+      writer.uint32(112).uint64(message.floor);
     }
     return writer;
   },
@@ -3494,6 +3503,14 @@ export const ActorReport: MessageFns<ActorReport> = {
             message.volumes.push(VolumeUsage.decode(reader, reader.uint32()));
             continue;
           }
+          case 14: {
+            if (tag !== 112) {
+              break;
+            }
+
+            message.floor = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3541,6 +3558,7 @@ export const ActorReport: MessageFns<ActorReport> = {
       volumes: globalThis.Array.isArray(object?.volumes)
         ? object.volumes.map((e: any) => VolumeUsage.fromJSON(e))
         : [],
+      floor: isSet(object.floor) ? BigInt(object.floor) : 0n,
     };
   },
 
@@ -3585,6 +3603,9 @@ export const ActorReport: MessageFns<ActorReport> = {
     if (message.volumes?.length) {
       obj.volumes = message.volumes.map((e) => VolumeUsage.toJSON(e));
     }
+    if (message.floor !== 0n) {
+      obj.floor = message.floor.toString();
+    }
     return obj;
   },
 
@@ -3614,6 +3635,7 @@ export const ActorReport: MessageFns<ActorReport> = {
       ? CrashLoop.fromPartial(object.crashLoop)
       : undefined;
     message.volumes = object.volumes?.map((e) => VolumeUsage.fromPartial(e)) || [];
+    message.floor = (object.floor !== undefined && object.floor !== null) ? BigInt(object.floor) : 0n;
     return message;
   },
 };
