@@ -39,6 +39,12 @@ export const errorCatalogue = {
   NOT_READY: { grpc: grpcStatus.DEADLINE_EXCEEDED, http: 503 },
   CHECKPOINT_FAILED: { grpc: grpcStatus.INTERNAL, http: 500 },
   RESTORE_FAILED: { grpc: grpcStatus.INTERNAL, http: 503 },
+  /** The Snapshot in spec.source is not there. */
+  SNAPSHOT_MISSING: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
+  /** The Snapshot in spec.source is still being made. */
+  SNAPSHOT_NOT_READY: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
+  /** The Snapshot in spec.source can never be this actor's source. */
+  SNAPSHOT_UNUSABLE: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
   SNAPSHOT_DAMAGED: { grpc: grpcStatus.DATA_LOSS, http: 503 },
   /** The head names a higher epoch: what this node has is not the newest. */
   SUPERSEDED: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },

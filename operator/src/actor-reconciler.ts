@@ -30,9 +30,8 @@ import { LateEvents } from "./late-events.ts";
 import { type OperatorMetrics } from "./metrics.ts";
 import { hiddenForMs } from "./operation-record.ts";
 import { type Operations } from "./operations.ts";
-import { programOf } from "./programs.ts";
+import { type Plans } from "./plans.ts";
 import { type ReconcileResult } from "./queue.ts";
-import { type Revisions } from "./revisions.ts";
 import { SettledStates } from "./settled-states.ts";
 import { type EventFacts, statusEvents } from "./status-events.ts";
 import { type Waker } from "./wake.ts";
@@ -45,7 +44,7 @@ export interface ActorReconcilerOptions {
   atelets: Atelets;
   assignments: Assignments;
   deletion: Deletion;
-  revisions: Revisions;
+  plans: Plans;
   waker: Waker;
   operations: Operations;
   hold: Hold;
@@ -116,18 +115,17 @@ export class ActorReconciler {
 
   /** An actor that runs under a void or unheard grant gets a new one at once; a sleeping one at its next wake. */
   async #regrant(actor: Actor, link: AteletLink, report: ActorReport): Promise<boolean> {
-    const { assignments, atelets, metrics, revisions, templates } = this.#options;
+    const { assignments, atelets, metrics, plans } = this.#options;
     const assignment = actor.status?.assignment;
     if (assignment === undefined || isAsleep(report)) return false;
     const stale = assignment.session !== link.lease.session;
     if (!stale && Number(report.grant?.epoch ?? 0n) >= assignment.epoch) return false;
-    const template = templates.get(actor.metadata.namespace, actor.spec.templateRef.name);
-    const program = await programOf(actor, template, revisions);
+    const plan = await plans.of(actor, true);
     const granted = stale
       ? await assignments.grant(actor, link.lease, atelets.highestEpoch(actor.metadata.uid ?? ""))
       : actor;
     if (stale) metrics.grant("regrant");
-    await assignments.assign(granted, link, program);
+    await assignments.assign(granted, link, plan);
     return true;
   }
 

@@ -3,9 +3,10 @@ import { isConflict, type KubeClient, keyOf } from "@substrate/lib/kube/client.t
 import { namespaces } from "@substrate/lib/kube/types.ts";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type Leader, type ReleaseResponse } from "@substrate/lib/gen/substrate/atelet/v1/atelet.ts";
-import { type ActorKey, type Program } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { type ActorKey } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { type AteletLink } from "./atelet-link.ts";
 import { type Freshest } from "./freshest.ts";
+import { type ActorPlan } from "./plans.ts";
 
 export const actorFinalizer = "substrate.run/actor";
 
@@ -78,7 +79,7 @@ export class Assignments {
   }
 
   /** Tells the node of the grant that stands in the status. */
-  async assign(actor: Actor, link: AteletLink, program: Program): Promise<void> {
+  async assign(actor: Actor, link: AteletLink, plan: ActorPlan): Promise<void> {
     const assignment = actor.status?.assignment;
     if (assignment?.session === undefined) {
       throw new SubstrateError("INTERNAL", `Actor ${keyOf(actor)} has no grant to tell node ${link.lease.nodeName} of`);
@@ -88,12 +89,9 @@ export class Assignments {
       {
         actor: await this.#key(actor),
         grant: { epoch: BigInt(assignment.epoch), session: assignment.session },
-        program,
+        ...plan,
         held: actor.spec.state === "Suspended",
         clusterUid: this.#clusterUid,
-        environment: undefined,
-        origin: undefined,
-        upgradePending: false,
       },
       { deadlineMs: assignDeadlineMs },
     );

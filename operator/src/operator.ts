@@ -17,6 +17,8 @@ import { Hold } from "./hold.ts";
 import { Leadership, leaseDurationMs } from "./leader.ts";
 import { OperatorMetrics } from "./metrics.ts";
 import { Operations } from "./operations.ts";
+import { Origins } from "./origins.ts";
+import { Plans } from "./plans.ts";
 import { type Reconcile, ReconcileQueue } from "./queue.ts";
 import { Revisions } from "./revisions.ts";
 import { SnapshotReconciler } from "./snapshot-reconciler.ts";
@@ -110,7 +112,9 @@ export class Operator {
     const events = new EventRecorder(client, log);
     const revisions = new Revisions(client);
     const assignments = new Assignments(client, freshActors, clusterUid, () => this.leadership.proof());
-    this.waker = new Waker({ ...common, assignments, revisions, onChange });
+    const origins = new Origins(client, clusterUid);
+    const plans = new Plans({ templates: this.#cache.templates, revisions, origins });
+    this.waker = new Waker({ ...common, assignments, plans, onChange });
     const suspender = new Suspender({ ...common, waker: this.waker });
     this.operations = new Operations({ suspender, waker: this.waker, metrics: this.#metrics, log, onChange });
     const actorReconciler = new ActorReconciler({
@@ -119,7 +123,7 @@ export class Operator {
       snapshots: this.#cache.snapshots,
       assignments,
       deletion: new Deletion({ assignments, atelets: this.atelets, events, log }),
-      revisions,
+      plans,
       waker: this.waker,
       operations: this.operations,
       hold: new Hold(this.operations),

@@ -7,17 +7,22 @@ import { reasonOf } from "./reasons.ts";
 import { type Revisions } from "./revisions.ts";
 
 /**
- * The program that an actor runs: its own revision once it has a snapshot, because a memory image fits no other; the
- * Template's newest before. Throws TEMPLATE_MISSING, TEMPLATE_NOT_READY, or NOT_READY when that revision is lost.
+ * The program that an actor runs: its own revision once it has a snapshot, because a memory image fits no other; before,
+ * that of the snapshot it begins from (`originRevision`), else the Template's newest. Throws TEMPLATE_MISSING, TEMPLATE_NOT_READY, or NOT_READY when that revision is lost.
  */
-export async function programOf(actor: Actor, template: Template | undefined, revisions: Revisions): Promise<Program> {
+export async function programOf(
+  actor: Actor,
+  template: Template | undefined,
+  revisions: Revisions,
+  originRevision?: string,
+): Promise<Program> {
   const { namespace = "" } = actor.metadata;
   const { name } = actor.spec.templateRef;
   const about = `Actor ${keyOf(actor)}: Template ${namespace}/${name}`;
   if (template === undefined) {
     throw new SubstrateError("TEMPLATE_MISSING", `${about} does not exist: create it, or fix spec.templateRef`);
   }
-  const saved = (actor.status?.generation ?? 0) > 0 ? actor.status?.revision : undefined;
+  const saved = (actor.status?.generation ?? 0) > 0 ? actor.status?.revision : originRevision;
   const revision = saved ?? template.status?.revision;
   if (revision === undefined || (saved === undefined && template.status?.phase !== "Ready")) {
     const ready = template.status?.conditions?.find(({ type }) => type === "Ready");

@@ -1,9 +1,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { type Actor, actors, type Template } from "@substrate/crds/index.ts";
+import { type Actor, actors } from "@substrate/crds/index.ts";
 import { asSubstrateError, type ErrorCode, SubstrateError } from "@substrate/lib/errors.ts";
 import { type Program } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { isConflict, isUnreachable, type KubeClient, keyOf } from "@substrate/lib/kube/client.ts";
-import { type Reflector } from "@substrate/lib/kube/reflector.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { Phases } from "@substrate/lib/phases.ts";
 import { type Trouble } from "./actor-status.ts";
@@ -11,8 +10,7 @@ import { type Assignments } from "./assignments.ts";
 import { type AteletLink } from "./atelet-link.ts";
 import { type Atelets } from "./atelets.ts";
 import { bookingBytes, candidates, type PlacementRequest, shortfall } from "./placement.ts";
-import { programOf } from "./programs.ts";
-import { type Revisions } from "./revisions.ts";
+import { type Plans } from "./plans.ts";
 import { type OperatorMetrics } from "./metrics.ts";
 
 export interface WakeResult {
@@ -21,10 +19,9 @@ export interface WakeResult {
 
 export interface WakerOptions {
   client: KubeClient;
-  templates: Reflector<Template>;
   atelets: Atelets;
   assignments: Assignments;
-  revisions: Revisions;
+  plans: Plans;
   metrics: OperatorMetrics;
   log: Logger;
   /** A wake began to wait for room, found some, or ended. */
@@ -87,7 +84,7 @@ export class Waker {
 
   /**
    * Resolves when the actor's program is ready. Gives up after the Template's wakeTimeout. Throws SubstrateError:
-   * UNKNOWN_ACTOR, HELD, TEMPLATE_MISSING, TEMPLATE_NOT_READY, NO_ROOM, NODE_UNAVAILABLE or what the node's resume failed with.
+   * UNKNOWN_ACTOR, HELD, TEMPLATE_MISSING, TEMPLATE_NOT_READY, SNAPSHOT_MISSING, SNAPSHOT_NOT_READY, SNAPSHOT_UNUSABLE, NO_ROOM, NODE_UNAVAILABLE or what the node's resume failed with.
    * @param operationId is used unless a wake under way is joined.
    */
   wake(uid: string, key: string, operationId: string): Promise<WakeResult> {
@@ -158,18 +155,18 @@ export class Waker {
   }
 
   async #once(attempt: Attempt): Promise<WakeResult> {
-    const { assignments, templates, revisions } = this.#options;
+    const { assignments, plans } = this.#options;
     const { phases } = attempt;
-    const { actor, program } = await phases.run("read", async () => {
+    const { actor, plan } = await phases.run("read", async () => {
       const found = await this.#readActor(attempt);
-      const template = templates.get(found.metadata.namespace, found.spec.templateRef.name);
-      return { actor: found, program: await programOf(found, template, revisions) };
+      return { actor: found, plan: await plans.of(found) };
     });
+    const { program } = plan;
     attempt.deadlineMs = attempt.startMs + Number(program.wakeTimeoutMs);
     const granted = await phases.run("place", () => this.#granted(attempt, actor, program));
     const { link } = granted;
     try {
-      await phases.run("assign", () => assignments.assign(granted.actor, link, program));
+      await phases.run("assign", () => assignments.assign(granted.actor, link, plan));
       await phases.run("resume", () => this.#resume(attempt, granted.actor, link, program));
     } catch (error) {
       await this.#learn(attempt, granted.actor, link, program, error);
