@@ -98,6 +98,7 @@ export class SandboxRig {
         hostname: program,
         netnsPath: `/run/netns/${netns}`,
         identityDir: join(this.dir, "identity"),
+        volumes: [],
         cgroupPath: await this.cgroups.create(id),
         memoryLimitBytes: (limits.memoryMiB + 32) * 1024 * 1024,
         cpuMillis: 1000,

@@ -71,6 +71,7 @@ export class ActorSandbox {
         ...launched,
         booking,
         imageDigest: image.digest,
+        rootfsTar: false,
         startedAtMs,
         cut: false,
         load: new BackgroundLoad(() => (source === undefined ? Promise.resolve() : node.runtime.waitRestored(id))),
@@ -81,6 +82,7 @@ export class ActorSandbox {
         imageDigest: image.digest,
         fromGeneration: source?.generation ?? 0,
         outputFrom,
+        rootfsTar: false,
       };
       record.crash = undefined;
       this.#watchLoad(this.#running, unpin);
@@ -173,6 +175,7 @@ export class ActorSandbox {
       booking: node.ledger.adopt(program.memoryBytes + RUNTIME_OVERHEAD_BYTES),
       imageDigest: was.imageDigest,
       startedAtMs: was.startedAtMs,
+      rootfsTar: was.rootfsTar,
       cut,
       load: new BackgroundLoad(() => (was.fromGeneration === 0 ? Promise.resolve() : node.runtime.waitRestored(id))),
     };

@@ -97,10 +97,10 @@ export class Generations {
   }
 
   /** A generation that was fetched from the store into `begin`'s folder. */
-  async commitFetched(generation: Generation): Promise<void> {
-    const { generation: number, epoch, revision, imageDigest, runtime, fidelity, createdAtMs } = generation;
-    const written = { generation: number, epoch, revision, imageDigest, runtime, fidelity, createdAtMs };
-    this.#local.set(number, await this.#folder.commit(written));
+  async commitFetched(generation: Generation, saved: Pick<GenerationRecord, "rootfsTar" | "volumes">): Promise<void> {
+    const { generation: number, epoch, revision, imageDigest, runtime, fidelity, envDigest, createdAtMs } = generation;
+    const written = { generation: number, epoch, revision, imageDigest, runtime, fidelity, envDigest, createdAtMs };
+    this.#local.set(number, await this.#folder.commit({ ...written, ...saved }));
     if (this.get(generation.generation) === undefined) this.#insert(generation);
   }
 
@@ -157,9 +157,10 @@ export class Generations {
 }
 
 function fromLocal(local: GenerationRecord): Generation {
-  const { generation, epoch, revision, imageDigest, runtime, fidelity, createdAtMs } = local;
+  const { generation, epoch, revision, imageDigest, runtime, fidelity, envDigest, createdAtMs } = local;
   return {
     fidelity,
+    envDigest,
     generation,
     epoch,
     revision,

@@ -146,6 +146,7 @@ export class Launcher {
       hostname: actor.name,
       netnsPath: slot.netnsPath,
       identityDir: files.identity,
+      volumes: [],
       cgroupPath,
       memoryLimitBytes: program.memoryBytes + RUNTIME_OVERHEAD_BYTES,
       cpuMillis: program.cpuMillis,

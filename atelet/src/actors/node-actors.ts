@@ -2,6 +2,7 @@ import { copyFile, rm, stat, truncate } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { isMissing } from "../node-files.ts";
+import { noVolumes } from "../volumes/stack.ts";
 import { Actor } from "./actor.ts";
 import { type NodeContext } from "./node-context.ts";
 import { ActorFiles, type ActorKey, type ActorRecord, actorUids } from "./record.ts";
@@ -254,6 +255,7 @@ function newRecord({ actor, grant, program, held, clusterUid, upgradePending }: 
     oldestUnsavedMs: 0,
     floor: 0,
     envDigest: "",
+    volumes: noVolumes(),
     upgradePending,
     operations: [],
     lastActivityMs: 0,

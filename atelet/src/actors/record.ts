@@ -2,6 +2,7 @@ import { mkdir, readdir, rename } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 import { isMissing, readJson, removeFolder, writeJson } from "../node-files.ts";
+import { liveVolumesSchema, noVolumes } from "../volumes/stack.ts";
 
 /** What a snapshot saves: Rootfs and Data start the program cold. */
 export const fidelitySchema = z.enum(["Memory", "Rootfs", "Data"]);
@@ -64,6 +65,8 @@ const generationSchema = z.object({
   imageDigest: z.string(),
   runtime: z.string(),
   fidelity: fidelitySchema.default("Memory"),
+  /** Of the environment that its program was started with. */
+  envDigest: z.string().default(""),
   createdAtMs: z.number(),
   sizeBytes: z.number(),
   /** Restores of it that failed since one went well. */
@@ -124,6 +127,8 @@ const recordSchema = z.object({
       fromGeneration: z.number().int(),
       /** Where its output begins in output.log. */
       outputFrom: z.number().int(),
+      /** Its root file system began from a tar of changes: whoever restores its memory must say so again. */
+      rootfsTar: z.boolean().default(false),
     })
     .optional(),
   crash: z.object({ message: z.string(), timeMs: z.number() }).optional(),
@@ -137,6 +142,7 @@ const recordSchema = z.object({
   floor: z.number().int().default(0),
   /** Of the environment that the running or saved program was started with; empty: none. */
   envDigest: z.string().default(""),
+  volumes: liveVolumesSchema.default(noVolumes),
   /** A newer revision waits for the next wake, which is then the operator's to make. */
   upgradePending: z.boolean().default(false),
   lastOperation: operationSchema.optional(),
@@ -166,12 +172,15 @@ export class ActorFiles {
   get identity(): string {
     return join(this.dir, "identity");
   }
+  get volumes(): string {
+    return join(this.dir, "volumes");
+  }
   get log(): string {
     return join(this.dir, "output.log");
   }
 
   async create(): Promise<void> {
-    for (const dir of [this.generations, this.bundle, this.identity])
+    for (const dir of [this.generations, this.bundle, this.identity, this.volumes])
       await mkdir(dir, { recursive: true, mode: 0o700 });
   }
 

@@ -10,6 +10,8 @@ export interface Running {
   booking: Booking;
   imageDigest: string;
   startedAtMs: number;
+  /** Its root file system began from a tar of changes. */
+  rootfsTar: boolean;
   /** Its session ended: paused and cut until it is granted anew. */
   cut: boolean;
   /** How the background load of its memory ended; a suspend waits for it. */

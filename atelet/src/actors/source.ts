@@ -92,7 +92,7 @@ async function fetch({ node, record, prefix, generations, phases }: SourceOption
     const dir = await generations.begin(source.generation);
     try {
       await node.store(record.program.store).download(prefix, source.storage.manifest, dir);
-      await generations.commitFetched(source);
+      await generations.commitFetched(source, { rootfsTar: false, volumes: [] });
     } catch (error) {
       await generations.abandon(source.generation);
       throw error;
@@ -115,6 +115,7 @@ function fromManifest(manifest: Manifest, key: string, prefix: ActorPrefix): Gen
     imageDigest: manifest.imageDigest,
     runtime: manifest.sandbox.runtime,
     fidelity: manifest.fidelity,
+    envDigest: "",
     createdAtMs: Date.parse(manifest.createdAt),
     restoreFailures: 0,
     sizeBytes: manifest.sizeBytes,

@@ -78,6 +78,9 @@ async function writeImage(options: CheckpointOptions, loan: Loan | undefined): P
         imageDigest: running.imageDigest,
         runtime: node.runtimeBuild,
         fidelity: "Memory",
+        envDigest: record.envDigest,
+        rootfsTar: running.rootfsTar,
+        volumes: record.volumes.stacks,
         createdAtMs: Date.now(),
       }),
     );

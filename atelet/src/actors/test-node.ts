@@ -27,6 +27,8 @@ import { type RouteLevel } from "./route-level.ts";
 class FakeRuntime implements SandboxRuntime {
   readonly sandboxes = new Map<string, { status: SandboxStatus["status"]; memory: number; spec: SandboxSpec }>();
   starts = 0;
+  /** Whether programs end when they are told to. */
+  endsOnSignal = true;
   failNext: Record<string, Error | undefined> = {};
   /** Held open until it resolves: lets a test look at the middle of an operation. */
   hold: Partial<Record<"checkpoint" | "restore" | "load", Promise<void>>> = {};
@@ -54,6 +56,14 @@ class FakeRuntime implements SandboxRuntime {
     await this.hold.checkpoint;
     this.#maybeFail("checkpoint");
     return 1;
+  }
+  async saveRootfs(id: string, file: string): Promise<void> {
+    this.#maybeFail("saveRootfs");
+    await writeFile(file, `rootfs of ${this.#get(id).memory}`);
+  }
+  signal(id: string): Promise<void> {
+    if (this.endsOnSignal) this.sandboxes.delete(id);
+    return Promise.resolve();
   }
   async restore(spec: SandboxSpec, options: { imageDir: string }): Promise<void> {
     await this.hold.restore;

@@ -18,12 +18,14 @@ const meta = {
   imageDigest: "sha256:0",
   runtime: "1",
   fidelity: "Memory",
+  envDigest: "",
+  rootfsTar: false,
   createdAtMs: 5,
 } as const;
 async function make(generation: number): Promise<void> {
   const partial = await folder.begin(generation);
   await writeFile(join(partial, "pages.img"), "x".repeat(generation * 10));
-  await folder.commit({ ...meta, generation });
+  await folder.commit({ ...meta, volumes: [], generation });
 }
 
 describe("a generation on the node", () => {

@@ -2,6 +2,7 @@ import { mkdir, readdir, rename, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 import { isMissing, readJson, removeFolder, writeJson } from "../node-files.ts";
+import { stackSchema } from "../volumes/stack.ts";
 
 const recordSchema = z.object({
   format: z.literal(1),
@@ -11,7 +12,12 @@ const recordSchema = z.object({
   imageDigest: z.string(),
   runtime: z.string(),
   fidelity: z.enum(["Memory", "Rootfs", "Data"]).default("Memory"),
+  envDigest: z.string().default(""),
+  /** The root file system of its program began from a tar of changes: a restore must say so again. */
+  rootfsTar: z.boolean().default(false),
   createdAtMs: z.number(),
+  /** The frozen content of each volume. */
+  volumes: z.array(stackSchema).default([]),
   files: z.array(z.object({ name: z.string(), sizeBytes: z.number().int().nonnegative() })),
 });
 
@@ -58,6 +64,11 @@ export class GenerationFolder {
     await removeFolder(home);
     await rename(partial, home);
     return whole;
+  }
+
+  /** Replaces what is recorded of a committed generation, in one step. */
+  async rewrite(record: GenerationRecord): Promise<void> {
+    await writeJson(join(this.#home(record.generation), recordName), record, { durable: false });
   }
 
   async abandon(generation: number): Promise<void> {

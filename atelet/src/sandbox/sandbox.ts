@@ -16,6 +16,13 @@ export interface SandboxSpec {
   netnsPath: string;
   /** Bound read-only at /run/ate. */
   identityDir: string;
+  /** Folders bound writable into the program's file system; their destinations are part of what a restore compares. */
+  volumes: readonly { source: string; destination: string }[];
+  /**
+   * A tar of `saveRootfs` with which the root file system begins. The restore of a sandbox that began so must name one
+   * too, and reads nothing of it: any file will do.
+   */
+  rootfsTar?: string;
   /** Relative to each controller's root, e.g. "/substrate-1/actors/<id>". */
   cgroupPath: string;
   /** Hard limit of the sandbox's cgroup, the runtime's own overhead included. */
@@ -63,6 +70,13 @@ export interface SandboxRuntime {
    * @returns bytes of the image, as the files' sizes.
    */
   checkpoint(id: string, imageDir: string, options: { direct: boolean }): Promise<number>;
+  /**
+   * Writes all that a paused sandbox's program has changed in its root file system into a new tar. Throws
+   * CHECKPOINT_FAILED; the sandbox stays as it was.
+   */
+  saveRootfs(id: string, file: string): Promise<void>;
+  /** Tells the program's first process; no error if it has ended. */
+  signal(id: string, signal: "SIGTERM"): Promise<void>;
   /** Creates a sandbox and restores an image into it; on failure nothing is left of it. Throws RESTORE_FAILED. */
   restore(spec: SandboxSpec, options: RestoreOptions): Promise<void>;
   /** Resolves when all memory of a background restore is loaded; throws RESTORE_FAILED if the load failed. */

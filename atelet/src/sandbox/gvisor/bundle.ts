@@ -1,4 +1,4 @@
-import { mkdir, rename, rm, writeFile } from "node:fs/promises";
+import { mkdir, rename, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
 import { type SandboxSpec } from "../sandbox.ts";
@@ -25,8 +25,15 @@ const rootCapabilities = [
   "CAP_SYS_CHROOT",
 ] as const;
 
+/**
+ * Where runsc looks for a rootfs tar, relative to the bundle, in which it is started: a restore compares the annotation
+ * that names it, and images go to other actors and nodes.
+ */
+const rootfsTarName = "rootfs.tar";
+const rootfsTarAnnotation = "dev.gvisor.tar.rootfs.upper";
+
 /** Destination, type and options of mounts are compared at restore: this list may only change with a new runtime. */
-function mounts(identityDir: string): object[] {
+function mounts({ identityDir, volumes }: SandboxSpec): object[] {
   const tmpfs = ["nosuid", "nodev", "mode=1777"];
   return [
     { destination: "/proc", type: "proc", source: "proc" },
@@ -41,6 +48,12 @@ function mounts(identityDir: string): object[] {
       source: identityDir,
       options: ["bind", "ro", "nosuid", "nodev", "noexec"],
     },
+    ...volumes.map(({ source, destination }) => ({
+      destination,
+      type: "bind",
+      source,
+      options: ["bind", "rw", "nosuid", "nodev"],
+    })),
   ];
 }
 
@@ -65,7 +78,8 @@ function ociConfig(spec: SandboxSpec, cpuQuota: boolean): object {
     },
     root: { path: spec.rootfsDir, readonly: false },
     hostname: spec.hostname,
-    mounts: mounts(spec.identityDir),
+    mounts: mounts(spec),
+    ...(spec.rootfsTar !== undefined && { annotations: { [rootfsTarAnnotation]: rootfsTarName } }),
     linux: {
       cgroupsPath: spec.cgroupPath,
       resources: {
@@ -87,9 +101,12 @@ function ociConfig(spec: SandboxSpec, cpuQuota: boolean): object {
   };
 }
 
-/** Writes config.json under a temporary name and renames it, without fsync: it can be made again (R21). */
+/** Writes config.json, and a link to the rootfs tar if there is one, under a temporary name and renames it, without fsync: it can be made again (R21). */
 export async function writeBundle(spec: SandboxSpec, options: { cpuQuota: boolean }): Promise<void> {
   await mkdir(spec.bundleDir, { recursive: true, mode: 0o700 });
+  const link = join(spec.bundleDir, rootfsTarName);
+  await rm(link, { force: true });
+  if (spec.rootfsTar !== undefined) await symlink(spec.rootfsTar, link);
   const path = join(spec.bundleDir, "config.json");
   const temporary = `${path}.new`;
   try {

@@ -11,6 +11,8 @@ export interface RunscOptions {
   timeoutMs: number;
   /** Given for commands that leave a sandbox behind; without it the command's own output is captured. */
   stdio?: SandboxStdio;
+  /** Absolute; the file system's root if absent. */
+  cwd?: string;
   /** Flags before the subcommand that only this call needs. */
   flags?: readonly string[];
 }
@@ -77,7 +79,7 @@ export function runsc(
   const argv = [...flags, `--log=${logPath}`, "--log-format=json", ...(options.flags ?? []), ...subcommand];
   return new Promise((resolve, reject) => {
     const child = spawn(runscPath, argv, {
-      cwd: "/",
+      cwd: options.cwd ?? "/",
       env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin" },
       stdio: ["ignore", stdio?.stdoutFd ?? "pipe", stdio?.stderrFd ?? "pipe"],
     });

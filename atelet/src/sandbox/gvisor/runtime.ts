@@ -123,6 +123,7 @@ export class GvisorRuntime implements SandboxRuntime {
       await writeBundle(spec, { cpuQuota: true });
       await this.#startWith(spec, ["run", "--detach", `--bundle=${spec.bundleDir}`, spec.id], {
         timeoutMs: timeouts.start,
+        flags: rootfsTarFlags(spec),
       });
     } catch (error) {
       await this.#cleanUp(spec.id);
@@ -156,6 +157,25 @@ export class GvisorRuntime implements SandboxRuntime {
     }
   }
 
+  async saveRootfs(id: string, file: string): Promise<void> {
+    assertId(id);
+    try {
+      await this.#runsc(id, ["tar", "rootfs-upper", `--file=${file}`, id], { timeoutMs: timeouts.checkpoint });
+    } catch (error) {
+      await rm(file, { force: true });
+      throw this.#failure("CHECKPOINT_FAILED", `sandbox ${id}: its root file system was not written to ${file}`, error);
+    }
+  }
+
+  async signal(id: string, signal: "SIGTERM"): Promise<void> {
+    assertId(id);
+    try {
+      await this.#runsc(id, ["kill", id, signal], { timeoutMs: timeouts.pause });
+    } catch (error) {
+      if (await this.alive(id)) throw this.#failure("INTERNAL", `sandbox ${id}: ${signal} was not delivered`, error);
+    }
+  }
+
   async restore(spec: SandboxSpec, options: RestoreOptions): Promise<void> {
     await this.#assertNew(spec.id);
     const { imageDir } = options;
@@ -175,7 +195,7 @@ export class GvisorRuntime implements SandboxRuntime {
         ],
         {
           timeoutMs: timeouts.restore,
-          flags: [`--allow-live-tcp-migration=${String(options.keepConnections)}`],
+          flags: [`--allow-live-tcp-migration=${String(options.keepConnections)}`, ...rootfsTarFlags(spec)],
         },
       );
     } catch (error) {
@@ -263,7 +283,7 @@ export class GvisorRuntime implements SandboxRuntime {
       const stderr = await open(spec.stderrPath, "a", 0o600);
       try {
         const stdio: SandboxStdio = { stdoutFd: stdout.fd, stderrFd: stderr.fd };
-        await this.#runsc(spec.id, subcommand, { ...options, stdio });
+        await this.#runsc(spec.id, subcommand, { ...options, cwd: spec.bundleDir, stdio });
       } finally {
         await stderr.close();
       }
@@ -305,6 +325,11 @@ export class GvisorRuntime implements SandboxRuntime {
     const why = error instanceof Error ? error.message : String(error);
     return new SubstrateError(code, `${what}: ${why}`, { cause: error });
   }
+}
+
+/** runsc heeds the annotation of a rootfs tar only where its caller says so. */
+function rootfsTarFlags(spec: SandboxSpec): string[] {
+  return spec.rootfsTar === undefined ? [] : ["--allow-rootfs-tar-annotation"];
 }
 
 /** runsc takes ids by prefix: only ids of one fixed length can't name each other. */
