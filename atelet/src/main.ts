@@ -23,6 +23,7 @@ import { ateletServices } from "./rpc/services.ts";
 import { GvisorRuntime } from "./sandbox/gvisor/runtime.ts";
 import { Stores } from "./store/stores.ts";
 import { connectSupervisor } from "./supervisor/channel.ts";
+import { Tombstones } from "./tombstones/tombstones.ts";
 import { CacheWorker } from "./writeback/cache-worker.ts";
 import { WriteBack } from "./writeback/writeback.ts";
 
@@ -96,6 +97,17 @@ const writeBack = new WriteBack({
   signal: ending.signal,
 });
 
+const tombstones = new Tombstones({
+  dir: inState("tombstones"),
+  store: (name) => stores.get(name),
+  waiting: (count) => {
+    metrics.tombstones.set(count);
+  },
+  log,
+  signal: ending.signal,
+});
+await tombstones.load();
+
 const node: NodeContext = {
   stateDir: config.stateDir,
   actorsDir: inState("actors"),
@@ -105,6 +117,8 @@ const node: NodeContext = {
   cgroups,
   images,
   store: (name) => stores.get(name),
+  storeNames: () => stores.names(),
+  tombstones,
   ledger,
   writeBack,
   snapshotSlots: pLimit(SNAPSHOT_SLOTS),

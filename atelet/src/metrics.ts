@@ -10,6 +10,7 @@ export interface AteletMetrics {
   crashes: Counter;
   uploads: Counter<"outcome">;
   overdueLoans: Counter;
+  tombstones: Gauge;
 }
 
 export function createAteletMetrics(registry: Registry, ledger: Ledger, runningActors: () => number): AteletMetrics {
@@ -62,6 +63,11 @@ export function createAteletMetrics(registry: Registry, ledger: Ledger, runningA
     crashes: new Counter({
       name: "substrate_atelet_crashes_total",
       help: "Sandboxes that ended by themselves.",
+      registers: [registry],
+    }),
+    tombstones: new Gauge({
+      name: "substrate_atelet_tombstones",
+      help: "Deleted actors and snapshots whose data has not been removed from every store yet.",
       registers: [registry],
     }),
     overdueLoans: new Counter({

@@ -513,8 +513,26 @@ describe("release and delete", () => {
     await release(1, true);
     expect(node.runtime.sandboxes.size + node.network.used.size + node.ledger.state().bookedBytes).toBe(0);
     expect(await readdir(join(node.dir, "actors"))).toEqual([]);
-    expect((await node.storeKeys()).filter((k) => k.includes(key.uid))).toEqual([]);
+    await vi.waitFor(async () => {
+      expect((await node.storeKeys()).filter((k) => k.includes(key.uid))).toEqual([]);
+    });
     await release(1, true);
+  });
+
+  it("deleting does not wait for a store that is away; what is there goes when it is back, after a restart too", async () => {
+    const actor = await granted(1);
+    await actor.resume();
+    await suspend(actor, "SYNC");
+    await rename(node.storeDir, `${node.storeDir}.away`);
+    await release(1, true);
+    expect(await readdir(join(node.dir, "tombstones"))).toEqual([`${key.uid}.json`]);
+    await rename(`${node.storeDir}.away`, node.storeDir);
+    expect((await node.storeKeys()).filter((k) => k.includes(key.uid))).not.toEqual([]);
+    await node.restart();
+    await vi.waitFor(async () => {
+      expect((await node.storeKeys()).filter((k) => k.includes(key.uid))).toEqual([]);
+      expect(await readdir(join(node.dir, "tombstones"))).toEqual([]);
+    });
   });
 
   it("deleting in the middle of a resume waits for nothing", async () => {

@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
 import { SubstrateError, asSubstrateError } from "@substrate/lib/errors.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { type Phases } from "@substrate/lib/phases.ts";
@@ -16,6 +17,9 @@ import { RestartBackOff } from "./restart-back-off.ts";
 import { claimHead, findSource, type SourceOptions } from "./source.ts";
 import { checkpoint } from "./suspend.ts";
 import { Uploader } from "./uploader.ts";
+
+/** How long leaving waits for an upload to end before it takes the files away under it. */
+const WRITES_END_MS = 2000;
 
 export type ActorState = "SUSPENDED" | "RESUMING" | "RUNNING" | "SUSPENDING" | "CRASHED" | "DELETING";
 
@@ -50,6 +54,7 @@ export class Actor {
   readonly #log: Logger;
   readonly #changed: (actor: Actor) => void;
   #gateId = 0;
+  #left = false;
 
   constructor(node: NodeContext, record: ActorRecord, files: ActorFiles, changed: (actor: Actor) => void) {
     this.#node = node;
@@ -172,7 +177,7 @@ export class Actor {
 
   /** A new grant: the caller has checked session and epoch. Durable when it resolves. */
   async assign(
-    update: Pick<ActorRecord, "grant" | "program" | "held" | "clusterUid" | "upgradePending">,
+    update: Pick<ActorRecord, "grant" | "program" | "held" | "clusterUid" | "upgradePending" | "origin">,
   ): Promise<void> {
     const { record } = this;
     const claimBefore = record.claim;
@@ -183,13 +188,13 @@ export class Actor {
       const priorEpoch = record.claim.state === "needed" ? record.claim.priorEpoch : record.grant.epoch;
       record.claim = { state, priorEpoch };
     }
-    const { grant, program, held, clusterUid, upgradePending } = record;
+    const { grant, program, held, clusterUid, upgradePending, origin } = record;
     Object.assign(record, update);
     try {
       await this.#save({ durable: true });
     } catch (error) {
       // What is not on disk was not granted.
-      Object.assign(record, { grant, program, held, clusterUid, upgradePending, claim: claimBefore });
+      Object.assign(record, { grant, program, held, clusterUid, upgradePending, origin, claim: claimBefore });
       throw error;
     }
     const { running } = this.#sandbox;
@@ -278,26 +283,28 @@ export class Actor {
     return `generation ${newest.generation} is not in the store yet`;
   }
 
-  /** Ends all that runs for it, the sandbox included, and removes its files from the node. */
-  async leave(): Promise<void> {
+  /**
+   * Ends all that runs for it, the sandbox included, and removes its files from the node.
+   * @returns when nothing of it writes to the store any more: that may take long if the store hangs.
+   */
+  async leave(): Promise<{ writes: Promise<void> }> {
     const reason = new SubstrateError("MOVED", `actor ${this.name} left this node`);
     if (this.#operations.type !== undefined) {
       await this.#node.runtime.delete(this.id);
       await this.#operations.idle();
     }
     if (this.#sandbox.running !== undefined) await this.#sandbox.stop(this.#sandbox.running);
-    await this.#uploader.stop(reason);
+    const writes = this.#uploader.stop(reason);
+    await Promise.race([writes, delay(WRITES_END_MS, undefined, { ref: false })]);
     await this.#sandbox.settled();
+    this.#left = true;
     await this.files.close();
+    return { writes };
   }
 
   async markDeleting(): Promise<void> {
     this.record.deleting = true;
     await this.#save({ durable: true });
-  }
-
-  async deleteStored(): Promise<void> {
-    await this.#node.store(this.record.program.store).deleteActor(this.#prefix);
   }
 
   /** Looks whether the sandbox still lives; called often. */
@@ -468,6 +475,7 @@ export class Actor {
   }
 
   #publish(): void {
+    if (this.#left) return;
     this.#node.routers.publish(this.route());
   }
 }

@@ -5,7 +5,7 @@ import { isMissing } from "../node-files.ts";
 import { noVolumes } from "../volumes/stack.ts";
 import { Actor } from "./actor.ts";
 import { type NodeContext } from "./node-context.ts";
-import { ActorFiles, type ActorKey, type ActorRecord, actorUids } from "./record.ts";
+import { ActorFiles, type ActorKey, type ActorRecord, actorUids, type StoredPrefix } from "./record.ts";
 import { type Releases } from "./releases.ts";
 
 /** How often it is looked whether sandboxes still live: a crash is seen within this time. */
@@ -15,7 +15,7 @@ const LOG_BYTES = 8 * 2 ** 20;
 
 export type ActorListener = (change: { actor: Actor } | { gone: { uid: string; epoch: number } }) => void;
 
-export type Assignment = Pick<ActorRecord, "actor" | "grant" | "program" | "held" | "clusterUid"> & {
+export type Assignment = Pick<ActorRecord, "actor" | "grant" | "program" | "held" | "clusterUid" | "origin"> & {
   upgradePending: boolean;
 };
 
@@ -146,7 +146,7 @@ export class NodeActors {
 
   /**
    * design.md §7 Release. Recorded durably before it resolves, also for an epoch never received. Deleting kills the
-   * sandbox first and removes what is in the store last. Throws NOT_RELEASABLE, MOVED, STORE_UNAVAILABLE.
+   * sandbox and records what is to be removed from the stores. Throws NOT_RELEASABLE, MOVED, STORE_UNAVAILABLE.
    */
   release(key: ActorKey, epoch: number, options: { deleting: boolean; clusterUid: string }): Promise<void> {
     return this.#inTurn(key.uid, async () => {
@@ -169,17 +169,28 @@ export class NodeActors {
         }
       }
       await this.#releases.record(key.uid, epoch, Date.now());
+      const left = actor?.leave() ?? this.#removeFiles(key.uid);
+      // Its Template, which named the store, may be gone, and older generations may be in another one.
+      if (options.deleting) {
+        await this.#node.tombstones.add({
+          prefix: { clusterUid: options.clusterUid, namespaceUid: key.namespaceUid, actorUid: key.uid },
+          title: `actor ${key.namespace}/${key.name}`,
+          stores: this.#node.storeNames(),
+          after: left.then(({ writes }) => writes),
+        });
+      }
+      await left;
       if (actor !== undefined) {
-        await actor.leave();
         this.#actors.delete(key.uid);
         this.#node.routers.gone(key.uid);
-      } else await new ActorFiles(this.#node.actorsDir, key.uid).remove();
-      if (options.deleting) {
-        const store = this.#node.store(actor?.record.program.store ?? "default");
-        await store.deleteActor({ clusterUid: options.clusterUid, namespaceUid: key.namespaceUid, actorUid: key.uid });
       }
       this.#notify({ gone: { uid: key.uid, epoch: this.#releases.epoch(key.uid) } });
     });
+  }
+
+  /** Removes what a Snapshot object owned. Durable when it resolves, done when the store answers. */
+  async deleteStored({ prefix, name, store }: StoredPrefix): Promise<void> {
+    await this.#node.tombstones.add({ prefix, title: `Snapshot ${name}`, stores: [store] });
   }
 
   /** The session ended: everything that runs is cut until it is granted anew. */
@@ -192,6 +203,11 @@ export class NodeActors {
     await Promise.all(
       this.all().map((actor) => this.#guard(actor, "suspend at shutdown", () => actor.suspendAtShutdown())),
     );
+  }
+
+  async #removeFiles(uid: string): Promise<{ writes: Promise<void> }> {
+    await new ActorFiles(this.#node.actorsDir, uid).remove();
+    return { writes: Promise.resolve() };
   }
 
   #make(record: ActorRecord, files: ActorFiles): Actor {

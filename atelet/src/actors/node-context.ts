@@ -6,6 +6,7 @@ import { type Ledger } from "../ledger/contract.ts";
 import { type ActorNetwork } from "../network/network.ts";
 import { type SandboxRuntime } from "../sandbox/sandbox.ts";
 import { type SnapshotStore } from "../store/snapshots.ts";
+import { type Tombstones } from "../tombstones/tombstones.ts";
 import { type WriteBack } from "../writeback/writeback.ts";
 import { type AteletMetrics } from "../metrics.ts";
 import { type RouteLevel } from "./route-level.ts";
@@ -33,6 +34,9 @@ export interface NodeContext {
   images: Images;
   /** Throws INVALID, naming the store and the configured ones. */
   store(name: string): SnapshotStore;
+  /** The names of all configured stores. */
+  storeNames(): string[];
+  tombstones: Tombstones;
   ledger: Ledger;
   writeBack: WriteBack;
   /** R16: a snapshot takes its slot before it borrows. */

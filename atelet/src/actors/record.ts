@@ -76,6 +76,23 @@ const generationSchema = z.object({
 /** What the node knows of one generation, whether or not its files are here. */
 export type Generation = z.infer<typeof generationSchema>;
 
+const storedPrefixSchema = z.object({
+  prefix: z.object({ clusterUid: z.string(), namespaceUid: z.string(), actorUid: z.string() }),
+  /** <namespace>/<name> of the Snapshot object, for messages. */
+  name: z.string(),
+  store: z.string(),
+});
+/** Where the data of a Snapshot object (a tag, a golden snapshot) is; prefix.actorUid is that object's UID. */
+export type StoredPrefix = z.infer<typeof storedPrefixSchema>;
+
+const originSchema = z.object({
+  stored: storedPrefixSchema,
+  /** A golden snapshot is an optimisation, a tag is the actor's state. */
+  golden: z.boolean(),
+});
+/** What an actor without a generation of its own begins from. */
+export type Origin = z.infer<typeof originSchema>;
+
 const operationSchema = z.object({
   id: z.string(),
   type: z.enum(["RESUME", "SUSPEND", "TAG"]),
@@ -131,6 +148,7 @@ const recordSchema = z.object({
       rootfsTar: z.boolean().default(false),
     })
     .optional(),
+  origin: originSchema.optional(),
   crash: z.object({ message: z.string(), timeMs: z.number() }).optional(),
   /** Lives in a row that ended soon, all of one revision and from one source (0: cold). */
   shortLives: z

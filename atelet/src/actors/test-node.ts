@@ -12,6 +12,7 @@ import { createAteletMetrics } from "../metrics.ts";
 import { type ActorNetwork, type Slot } from "../network/network.ts";
 import { type SandboxRuntime, type SandboxSpec, type SandboxStatus } from "../sandbox/sandbox.ts";
 import { Stores } from "../store/stores.ts";
+import { Tombstones } from "../tombstones/tombstones.ts";
 import { type AsyncPageCache } from "../writeback/cache-worker.ts";
 import { WriteBack } from "../writeback/writeback.ts";
 import { type Assignment, NodeActors } from "./node-actors.ts";
@@ -235,6 +236,7 @@ export class TestNode {
   readonly snapshotSlots = pLimit(2);
   ledger = new MemoryLedger({ limitBytes: 2 ** 30, reserveBytes: 0 });
   actors!: NodeActors;
+  tombstones!: Tombstones;
   #ending = new AbortController();
   readonly stopping = new AbortController();
 
@@ -264,6 +266,17 @@ export class TestNode {
     const actorsDir = join(this.dir, "actors");
     await mkdir(actorsDir, { recursive: true });
     const stores = new Stores(new Map([["default", new URL(`file://${this.storeDir}`)]]));
+    const metrics = createAteletMetrics(new Registry(), this.ledger, () => 0);
+    this.tombstones = new Tombstones({
+      dir: join(this.dir, "tombstones"),
+      store: (name) => stores.get(name),
+      waiting: (count) => {
+        metrics.tombstones.set(count);
+      },
+      log,
+      signal: this.#ending.signal,
+    });
+    await this.tombstones.load();
     const context: NodeContext = {
       stateDir: this.dir,
       actorsDir,
@@ -273,6 +286,8 @@ export class TestNode {
       cgroups: fakeCgroups(this.moves, this.oom),
       images,
       store: (name) => stores.get(name),
+      storeNames: () => stores.names(),
+      tombstones: this.tombstones,
       ledger: this.ledger,
       writeBack: new WriteBack({
         cache: cleanCache,
@@ -283,7 +298,7 @@ export class TestNode {
       }),
       snapshotSlots: this.snapshotSlots,
       routers: this.routers,
-      metrics: createAteletMetrics(new Registry(), this.ledger, () => 0),
+      metrics,
       session: () => this.session,
       log,
       stopping: this.stopping.signal,

@@ -7,13 +7,18 @@ import {
   type Generation as WireGeneration,
   OperationResult,
   OperationType,
+  type Origin as WireOrigin,
   type Program as WireProgram,
   StorageState,
+  type StoredPrefix as WireStoredPrefix,
 } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { type Route, RouteState } from "@substrate/lib/gen/substrate/atelet/v1/route.ts";
 import { type Actor } from "../actors/actor.ts";
-import { type ActorKey, type Fidelity, type Generation, type Program } from "../actors/record.ts";
+import { type ActorKey, type Fidelity, type Generation, type Origin, type Program } from "../actors/record.ts";
 import { type RouteLevel } from "../actors/route-level.ts";
+import { type StoredPrefix } from "../actors/record.ts";
+
+const uidPattern = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
 function need<T>(value: T | undefined, what: string): T {
   if (value === undefined) throw new SubstrateError("INVALID", `the request has no ${what}`);
@@ -27,10 +32,24 @@ export function number(value: bigint): number {
 
 export function keyFromWire(key: WireActorKey | undefined): ActorKey {
   const { uid, namespace, name, namespaceUid } = need(key, "actor");
-  if (!/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(uid)) {
+  if (!uidPattern.test(uid)) {
     throw new SubstrateError("INVALID", `"${uid}" is not the UID of an actor`);
   }
   return { uid, namespace, name, namespaceUid };
+}
+
+/** Throws INVALID for what could reach beyond the prefix of one Snapshot object. */
+export function storedPrefixFromWire(wire: WireStoredPrefix | undefined): StoredPrefix {
+  const { namespaceUid, uid, name, store, clusterUid } = need(wire, "prefix");
+  for (const part of [namespaceUid, uid, clusterUid]) {
+    if (!uidPattern.test(part))
+      throw new SubstrateError("INVALID", `"${part}" is not a UID (prefix of Snapshot ${name})`);
+  }
+  return { prefix: { clusterUid, namespaceUid, actorUid: uid }, name, store };
+}
+
+export function originFromWire({ prefix, golden }: WireOrigin): Origin {
+  return { stored: storedPrefixFromWire(prefix), golden };
 }
 
 export function grantFromWire(grant: { epoch: bigint; session: string } | undefined): {

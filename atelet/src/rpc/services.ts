@@ -4,6 +4,8 @@ import {
   type AssignRequest,
   type AssignResponse,
   AteletServiceService,
+  type DeleteStoredRequest,
+  type DeleteStoredResponse,
   type Leader,
   type ReadLogRequest,
   type ReadLogResponse,
@@ -32,7 +34,16 @@ import { type Logger } from "@substrate/lib/log.ts";
 import { duplexHandler, type RpcServerOptions, streamHandler, unaryHandler } from "@substrate/lib/rpc/server.ts";
 import { type NodeActors } from "../actors/node-actors.ts";
 import { type Trials } from "../actors/trial.ts";
-import { generationToWire, grantFromWire, keyFromWire, number, programFromWire, routeToWire } from "./convert.ts";
+import {
+  generationToWire,
+  grantFromWire,
+  keyFromWire,
+  number,
+  originFromWire,
+  programFromWire,
+  routeToWire,
+  storedPrefixFromWire,
+} from "./convert.ts";
 import { followLog } from "./log-stream.ts";
 import { type RouteHub, peerAddress } from "./route-hub.ts";
 import { type ReportStream } from "./report-stream.ts";
@@ -76,6 +87,7 @@ function operatorService({ actors, trials, reports, callers, log }: ServicesOpti
         held: request.held,
         clusterUid: request.clusterUid,
         upgradePending: request.upgradePending,
+        ...(request.origin && { origin: originFromWire(request.origin) }),
       });
       return {};
     }),
@@ -103,6 +115,11 @@ function operatorService({ actors, trials, reports, callers, log }: ServicesOpti
       const { deleting, clusterUid } = request;
       await actors.release(keyFromWire(request.actor), number(request.epoch), { deleting, clusterUid });
       return { done: true, message: "" };
+    }),
+    deleteStored: unaryHandler<DeleteStoredRequest, DeleteStoredResponse>(handler, async (request) => {
+      follow(request.leader);
+      await actors.deleteStored(storedPrefixFromWire(request.prefix));
+      return {};
     }),
     setHold: unaryHandler<SetHoldRequest, SetHoldResponse>(handler, async (request) => {
       follow(request.leader);

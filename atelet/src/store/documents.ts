@@ -22,6 +22,7 @@ const manifestSchema = z.object({
   createdAt: z.string(),
   sizeBytes: count,
   files: z.array(z.object({ name: fileName, sizeBytes: count, sha256: z.string().regex(/^[0-9a-f]{64}$/) })),
+  copyOf: z.object({ actorUid: z.string(), generation: count, epoch: count }).optional(),
 });
 
 const markerSchema = z.object({ clusterUid: z.string() });

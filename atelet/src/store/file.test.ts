@@ -103,6 +103,20 @@ it.each([
   expect(await readdir(dir)).not.toContain("fetched");
 });
 
+it("gives an object a second key that lives by itself", async () => {
+  await store.put("a/b", text("one"));
+  await store.copy("a/b", "c/d");
+  await store.copy("a/b", "c/d");
+  expect((await stat(join(root, "c/d"))).ino).toBe((await stat(join(root, "a/b"))).ino);
+  await store.put("a/b", text("two"));
+  expect((await store.get("c/d"))?.body).toEqual(text("one"));
+  await store.copy("a/b", "c/d");
+  await store.delete("a/b");
+  expect((await store.get("c/d"))?.body).toEqual(text("two"));
+  await expect(store.copy("a/b", "e/f")).rejects.toMatchObject({ code: "SNAPSHOT_DAMAGED" });
+  expect(await readdir(root)).toEqual([".lock", ".tmp", "c"]);
+});
+
 it("says which object is missing, and whose disk or file failed", async () => {
   const expected = { sizeBytes: 1, sha256: "" };
   await expect(store.getFile("f", join(dir, "x"), expected)).rejects.toMatchObject({

@@ -1,5 +1,5 @@
 import { createHash, randomUUID } from "node:crypto";
-import { chmod, mkdir, open, readdir, readFile, rename, rm, stat, unlink } from "node:fs/promises";
+import { chmod, link, mkdir, open, readdir, readFile, rename, rm, stat, unlink } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type Copied } from "./copy.ts";
@@ -127,6 +127,44 @@ export class FileStore implements ObjectStore {
     });
   }
 
+  async copy(from: string, to: string): Promise<void> {
+    return this.#at(checkKey(from), async (source) => {
+      const target = join(this.#root, checkKey(to));
+      if (!(await this.#link(source, target))) await this.#copyTo(source, target);
+    }).catch((error: unknown) => {
+      const cause = error instanceof SubstrateError ? error.cause : error;
+      if (!isAbsent(cause)) throw error;
+      throw new SubstrateError("SNAPSHOT_DAMAGED", `${from} is missing from the store ${this.#root}`, { cause });
+    });
+  }
+
+  /** One more name for the same file. @returns false where that cannot be: another file is there, or too many links. */
+  async #link(source: string, target: string): Promise<boolean> {
+    const changed = await this.#lock.hold(async () => {
+      const made = await makeFolder(dirname(target));
+      try {
+        await link(source, target);
+      } catch (error) {
+        if (isAbsent(error)) await removeEmptyFolders(dirname(target), this.#root);
+        if (!["EEXIST", "EMLINK", "EPERM", "ENOTSUP"].includes(errnoOf(error))) throw error;
+        if (errnoOf(error) !== "EEXIST" || !(await sameFile(source, target))) return undefined;
+      }
+      return [dirname(target), ...made];
+    });
+    for (const folder of changed ?? []) await syncFolder(folder);
+    return changed !== undefined;
+  }
+
+  async #copyTo(source: string, target: string): Promise<void> {
+    const temporary = this.#temporary();
+    try {
+      await this.#copier.copy(source, temporary, { durable: true });
+      await this.#place(temporary, target);
+    } finally {
+      await rm(temporary, { force: true });
+    }
+  }
+
   async list(prefix: string): Promise<string[]> {
     return this.#at(checkPrefix(prefix), async (folder) => {
       const keys = [];
@@ -210,6 +248,10 @@ async function closeToOthers(root: string): Promise<void> {
   if ((await readdir(root)).length === 0) return chmod(root, 0o700);
   const message = `the store ${root} may be read by others, and snapshots hold programs' memory: chmod 700 ${root}`;
   throw new SubstrateError("INVALID", message);
+}
+
+async function sameFile(a: string, b: string): Promise<boolean> {
+  return (await identityOf(a)) === (await identityOf(b));
 }
 
 async function identityOf(root: string): Promise<string> {

@@ -94,6 +94,12 @@ class Watched implements ObjectStore {
     return stored;
   }
 
+  async copy(from: string, to: string) {
+    await this.#on("before", to);
+    await this.#inner.copy(from, to);
+    await this.#on("after", to);
+  }
+
   async delete(key: string) {
     await this.#on("before", key);
     await this.#inner.delete(key);
@@ -163,7 +169,7 @@ it("can be cut off at every moment of a commit and then finished", async () => {
 it("can be cut off at every moment of a collection and a deletion and then finished", async () => {
   const steps: [string, (from: ObjectSnapshotStore) => Promise<void>, readonly string[]][] = [
     ["collect", (from) => from.collect(prefix, 1, 1), ["c/n/a/2-1/", "c/n/a/head.json"]],
-    ["deleteActor", (from) => from.deleteActor(prefix), []],
+    ["deletePrefix", (from) => from.deletePrefix(prefix), []],
   ];
   for (const [name, step, left] of steps) {
     for (let moments = 0; ; moments += 1) {
@@ -183,10 +189,52 @@ it("can be cut off at every moment of a collection and a deletion and then finis
       await step(snapshots);
       const keys = await store.list("");
       expect(keys.filter((key) => !left.some((prefix) => key.startsWith(prefix)))).toEqual([]);
-      await snapshots.deleteActor(prefix);
+      await snapshots.deletePrefix(prefix);
       if (!cut.died()) break;
     }
   }
+});
+
+it("copies a generation under a Snapshot's prefix, cut off at every moment and then finished; it outlives the actor", async () => {
+  const to = { ...prefix, actorUid: "snapshot" };
+  const owner = { uid: "snapshot", namespace: "default", name: "before" };
+  await commit(1, 1);
+  const key = (await commit(2, 3)).location.slice("c/n/a/".length);
+  for (let moments = 0; ; moments += 1) {
+    const cut = dying(moments);
+    await cut.store.copy({ prefix, key }, to, owner).catch((error: unknown) => error);
+    const copy = await snapshots.copy({ prefix, key }, to, owner);
+    const copyOf = { actorUid: "a", generation: 2, epoch: 3 };
+    expect(copy.manifest).toMatchObject({ actor: owner, generation: 1, epoch: 1, copyOf });
+    expect(await snapshots.stored(to)).toEqual(copy);
+    if (!cut.died()) break;
+    await snapshots.deletePrefix(to);
+  }
+  await snapshots.deletePrefix(prefix);
+  const into = await fresh();
+  await snapshots.download(to, "1-1/manifest.json", into);
+  expect(await readFile(join(into, "pages.img"), "utf8")).toBe("pages of memory");
+  // Done once, it needs no source any more.
+  await snapshots.copy({ prefix, key }, to, owner);
+  const other = { ...prefix, actorUid: "other" };
+  const lost = snapshots.copy({ prefix, key }, other, { ...owner, uid: "other" });
+  await expect(lost).rejects.toMatchObject({ code: "SNAPSHOT_DAMAGED" });
+  expect(await snapshots.stored(other)).toBeUndefined();
+});
+
+it("rewinds the head to what is stored, and goes on above it", async () => {
+  await commit(1, 1);
+  await commit(2, 1);
+  await commit(3, 1);
+  const head = { epoch: 1, generation: 1, manifest: "1-1/manifest.json" };
+  expect(await snapshots.rewind(prefix, 1, "1-1/manifest.json")).toEqual(head);
+  expect(await snapshots.rewind(prefix, 1, "1-1/manifest.json")).toEqual(head);
+  await expect(snapshots.rewind(prefix, 1, "9-1/manifest.json")).rejects.toMatchObject({ code: "SNAPSHOT_DAMAGED" });
+  await snapshots.collect(prefix, 3, 1);
+  await commit(4, 1);
+  await snapshots.claim(prefix, 2);
+  await expect(snapshots.rewind(prefix, 1, "1-1/manifest.json")).rejects.toMatchObject({ code: "SUPERSEDED" });
+  expect(await snapshots.head(prefix)).toMatchObject({ epoch: 2, generation: 4 });
 });
 
 it("never collects what the head names", async () => {

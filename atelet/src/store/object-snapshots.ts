@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { parseHead, parseManifest } from "./documents.ts";
-import { type ActorPrefix, type CommitResult, type SnapshotStore } from "./snapshots.ts";
+import { type ActorPrefix, type CommitResult, type Owner, type SnapshotStore, type Stored } from "./snapshots.ts";
 import { type Head, type Manifest, type ManifestFile, type ObjectStore, type PutCondition } from "./store.ts";
 
 /** Others change a head only when an actor moves: losing this many races in a row is a broken store. */
@@ -55,6 +55,41 @@ export class ObjectSnapshotStore implements SnapshotStore {
     return result(prefix, key, body, sizeBytes);
   }
 
+  async rewind(prefix: ActorPrefix, epoch: number, key: string): Promise<Head> {
+    const { generation } = await this.manifest(prefix, key);
+    return this.#changeHead(prefix, (head) => {
+      refuseHigherEpoch(prefix, head, epoch);
+      return head?.epoch === epoch && head.manifest === key ? head : { epoch, generation, manifest: key };
+    });
+  }
+
+  async stored(prefix: ActorPrefix): Promise<Stored | undefined> {
+    const key = (await this.head(prefix))?.manifest ?? null;
+    if (key === null) return undefined;
+    const { manifest, body } = await this.#readManifest(prefix, key);
+    return { key, manifest, ...result(prefix, key, body, manifest.sizeBytes) };
+  }
+
+  async copy(from: { prefix: ActorPrefix; key: string }, to: ActorPrefix, owner: Owner): Promise<Stored> {
+    const present = await this.stored(to);
+    if (present !== undefined) return present;
+    const source = await this.manifest(from.prefix, from.key);
+    const { key, manifest } = copied(source, owner);
+    for (const { name } of source.files) {
+      await this.#store.copy(
+        objectKey(from.prefix, from.key.replace(manifestName, name)),
+        objectKey(to, key.replace(manifestName, name)),
+      );
+    }
+    const body = Buffer.from(JSON.stringify(manifest));
+    await this.#store.put(objectKey(to, key), body);
+    await this.#changeHead(
+      to,
+      (head) => head ?? { epoch: manifest.epoch, generation: manifest.generation, manifest: key },
+    );
+    return { key, manifest, ...result(to, key, body, manifest.sizeBytes) };
+  }
+
   async manifest(prefix: ActorPrefix, key: string): Promise<Manifest> {
     return (await this.#readManifest(prefix, key)).manifest;
   }
@@ -83,7 +118,7 @@ export class ObjectSnapshotStore implements SnapshotStore {
     await this.#deleteAll(objectKey(prefix, generationFolder(generation, epoch)));
   }
 
-  async deleteActor(prefix: ActorPrefix): Promise<void> {
+  async deletePrefix(prefix: ActorPrefix): Promise<void> {
     const head = headKey(prefix);
     await this.#deleteAll(objectKey(prefix, ""), head);
     await this.#store.delete(head);
@@ -160,6 +195,19 @@ function headKey(prefix: ActorPrefix): string {
 
 function generationFolder(generation: number, epoch: number): string {
   return `${generation}-${epoch}/`;
+}
+
+/** A generation as the only one of another owner. */
+export function copied(source: Manifest, owner: Owner): { key: string; manifest: Manifest } {
+  const { actor, generation, epoch } = source;
+  const manifest = {
+    ...source,
+    actor: owner,
+    generation: 1,
+    epoch: 1,
+    copyOf: { actorUid: actor.uid, generation, epoch },
+  };
+  return { key: manifestKey(1, 1), manifest };
 }
 
 function manifestKey(generation: number, epoch: number): string {

@@ -17,6 +17,11 @@ export interface ObjectStore {
   putFile(key: string, path: string): Promise<{ sizeBytes: number; sha256: string }>;
   /** Fetches into a new file; throws SNAPSHOT_DAMAGED if size or digest differ. */
   getFile(key: string, path: string, expected: { sizeBytes: number; sha256: string }): Promise<void>;
+  /**
+   * Gives an object a second key, replacing what was there; objects never change in place, so that nothing need be
+   * copied. Durable when it resolves. Throws SNAPSHOT_DAMAGED if there is no such object.
+   */
+  copy(from: string, to: string): Promise<void>;
   /** Keys under a prefix that ends with "/". */
   list(prefix: string): Promise<string[]>;
   /** No error if it does not exist. */
@@ -50,4 +55,6 @@ export interface Manifest {
   createdAt: string;
   sizeBytes: number;
   files: ManifestFile[];
+  /** Under the prefix of a tag: the actor's generation that it is a copy of. */
+  copyOf?: { actorUid: string; generation: number; epoch: number } | undefined;
 }

@@ -1,7 +1,7 @@
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { ObjectSnapshotStore } from "./object-snapshots.ts";
 import { claimStore, openStore } from "./open.ts";
-import { type ActorPrefix, type CommitResult, type SnapshotStore } from "./snapshots.ts";
+import { type ActorPrefix, type CommitResult, type Owner, type SnapshotStore, type Stored } from "./snapshots.ts";
 import { type Head, type Manifest } from "./store.ts";
 
 /** The installer's stores by name; each is opened at its first use, so that one that is down hinders nobody else. */
@@ -10,6 +10,10 @@ export class Stores {
 
   constructor(urls: ReadonlyMap<string, URL>) {
     this.#stores = new Map([...urls].map(([name, url]) => [name, new OpenedOnUse(url.href)]));
+  }
+
+  names(): string[] {
+    return [...this.#stores.keys()];
   }
 
   /** Throws INVALID, naming the configured ones. */
@@ -60,8 +64,20 @@ class OpenedOnUse implements SnapshotStore {
     await (await this.#open(prefix)).collect(prefix, generation, epoch);
   }
 
-  async deleteActor(prefix: ActorPrefix): Promise<void> {
-    await (await this.#open(prefix)).deleteActor(prefix);
+  async rewind(prefix: ActorPrefix, epoch: number, key: string): Promise<Head> {
+    return (await this.#open(prefix)).rewind(prefix, epoch, key);
+  }
+
+  async stored(prefix: ActorPrefix): Promise<Stored | undefined> {
+    return (await this.#open(prefix)).stored(prefix);
+  }
+
+  async copy(from: { prefix: ActorPrefix; key: string }, to: ActorPrefix, owner: Owner): Promise<Stored> {
+    return (await this.#open(to)).copy(from, to, owner);
+  }
+
+  async deletePrefix(prefix: ActorPrefix): Promise<void> {
+    await (await this.#open(prefix)).deletePrefix(prefix);
   }
 
   #open({ clusterUid }: ActorPrefix): Promise<SnapshotStore> {
