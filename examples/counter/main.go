@@ -1,13 +1,15 @@
 // Counter answers every GET with one JSON line that shows what survives a sleep: a number in memory, a number in a
-// file of its root file system, and its process id.
+// file of its root file system, and its process id. "copy" and "random" differ between copies of one snapshot.
 package main
 
 import (
 	"context"
+	crand "crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/signal"
@@ -34,12 +36,24 @@ type reply struct {
 	Generation string `json:"generation"`
 	Hostname   string `json:"hostname"`
 	StartedAt  string `json:"startedAt"`
+	Copy       string `json:"copy"`
+	Random     uint64 `json:"random"`
 }
 
 type counter struct {
 	mu        sync.Mutex
 	memory    int
 	startedAt time.Time
+	copy      string
+	random    *rand.Rand
+}
+
+// renew makes what must not be the same in two copies of this process: called at the start and after each restore.
+func (c *counter) renew() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.copy = crand.Text()
+	c.random = newRandom()
 }
 
 // identity reads one of the files that are made anew at every resume; "" outside of Substrate.
@@ -90,6 +104,8 @@ func (c *counter) next() (reply, error) {
 		Generation: identity("generation"),
 		Hostname:   hostname,
 		StartedAt:  c.startedAt.UTC().Format(time.RFC3339Nano),
+		Copy:       c.copy,
+		Random:     c.random.Uint64(),
 	}, nil
 }
 
@@ -139,9 +155,12 @@ func (c *counter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func main() {
+	state := &counter{startedAt: time.Now()}
+	state.renew()
+	go onRestore(state.renew)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.Handle("/", &counter{startedAt: time.Now()})
+	mux.Handle("/", state)
 	server := &http.Server{Addr: address, Handler: mux, ReadHeaderTimeout: 30 * time.Second}
 
 	stop, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

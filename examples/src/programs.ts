@@ -2,7 +2,11 @@ import { spawn } from "node:child_process";
 import { mkdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { text } from "node:stream/consumers";
-import { buildOciLayout, type OciLayout } from "./oci.ts";
+import { imageCache } from "./config.ts";
+import { imageFiles } from "./image-files.ts";
+import { buildOciLayout, DEFAULT_PATH, type ImageFile, type OciLayout } from "./oci.ts";
+import { systemNode } from "./system-node.ts";
+import { systemPython } from "./system-python.ts";
 
 /** A cold build of the standard library on two busy cores takes about a minute. */
 const buildTimeoutMs = 300_000;
@@ -53,8 +57,43 @@ export async function buildGoImage(options: {
   });
 }
 
+const examples = resolve(import.meta.dirname, "..");
+
+/** An image of an interpreter of this machine and the sources of one example, in /app. */
+async function buildInterpreted(options: {
+  name: string;
+  main: string;
+  interpreter: { files: ImageFile[]; env: string[]; program: string };
+  outDir: string;
+}): Promise<OciLayout> {
+  const { name, main, interpreter, outDir } = options;
+  const { files } = await imageFiles(`${join(examples, name)}:/app`, examples);
+  return buildOciLayout({
+    name,
+    files: [...interpreter.files, ...files.filter(({ path }) => /\.(py|mjs)$/.test(path))],
+    config: {
+      entrypoint: [interpreter.program, `/app/${main}`],
+      env: [`PATH=${DEFAULT_PATH}`, ...interpreter.env],
+      workingDir: "/app",
+      exposedPorts: ["8080/tcp"],
+    },
+    outDir: join(outDir, "image"),
+  });
+}
+
+/** The program of examples/python with this machine's Python. @param outDir absolute. */
+export async function buildPython(outDir: string): Promise<OciLayout> {
+  const interpreter = await systemPython(imageCache());
+  return buildInterpreted({ name: "python", main: "app.py", interpreter, outDir });
+}
+
+/** The program of examples/node with the Node that runs this. @param outDir absolute. */
+export async function buildNode(outDir: string): Promise<OciLayout> {
+  return buildInterpreted({ name: "node", main: "app.mjs", interpreter: await systemNode(), outDir });
+}
+
 /** The program of examples/counter. @param outDir absolute; reused by later builds. @param signal gives the build up. */
 export function buildCounter(outDir: string, signal?: AbortSignal): Promise<OciLayout> {
-  const sourceDir = resolve(import.meta.dirname, "..", "counter");
+  const sourceDir = join(examples, "counter");
   return buildGoImage({ name: "counter", sourceDir, port: 8080, outDir, signal });
 }
