@@ -1,8 +1,9 @@
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
-import { mkdir, open, rm } from "node:fs/promises";
+import { mkdir, open, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
+import { setTimeout as delay } from "node:timers/promises";
 
 import { SubstrateError, type ErrorCode } from "@substrate/lib/errors.ts";
 import { type Logger } from "@substrate/lib/log.ts";
@@ -53,6 +54,8 @@ export class GvisorRuntime implements SandboxRuntime {
   readonly #logs: string;
   readonly #log: Logger;
   readonly #states: SandboxStates;
+  /** runsc commands that have not ended, by sandbox. */
+  readonly #commands = new Map<string, Set<Promise<string>>>();
   #capabilities: Promise<SandboxCapabilities> | undefined;
 
   constructor(options: GvisorRuntimeOptions) {
@@ -92,6 +95,17 @@ export class GvisorRuntime implements SandboxRuntime {
       strays.map((stray) => stray.process),
       timeouts.gone,
     );
+    await this.#removeUnowned(ids);
+  }
+
+  /** Files that a command or an atelet left which was cut off: of sandboxes that are gone, or never finished. */
+  async #removeUnowned(ids: ReadonlySet<string>): Promise<void> {
+    for (const dir of [this.#root, this.#records, this.#logs]) {
+      for (const name of await readdir(dir)) {
+        const id = /[0-9a-f]{32}/.exec(name)?.[0];
+        if (id !== undefined && (!ids.has(id) || name.endsWith(".new"))) await rm(join(dir, name), { force: true });
+      }
+    }
   }
 
   /** Last shutdown: removes the folders and the mount that runsc keeps in them. No sandbox may be left. */
@@ -207,6 +221,8 @@ export class GvisorRuntime implements SandboxRuntime {
   async waitRestored(id: string): Promise<void> {
     assertId(id);
     try {
+      // asked a while after the restore: it may have been deleted since, and runsc would only log that
+      if (!(await this.alive(id))) throw new Error("it has ended");
       await this.#runsc(id, ["wait", "--restore", id], { timeoutMs: timeouts.load });
     } catch (error) {
       throw this.#failure("RESTORE_FAILED", `sandbox ${id}: its memory was not loaded completely`, error);
@@ -239,6 +255,11 @@ export class GvisorRuntime implements SandboxRuntime {
       });
     }
     await this.#states.forget(id);
+    // a command that was under way for it ends with it, and writes why into the log
+    await Promise.race([
+      Promise.allSettled([...(this.#commands.get(id) ?? [])]),
+      delay(timeouts.gone, undefined, { ref: false }),
+    ]);
     await rm(this.#logPath(id), { force: true });
   }
 
@@ -303,9 +324,17 @@ export class GvisorRuntime implements SandboxRuntime {
     }
   }
 
-  #runsc(id: string, subcommand: readonly string[], options: RunscOptions): Promise<string> {
+  async #runsc(id: string, subcommand: readonly string[], options: RunscOptions): Promise<string> {
     const flags = [`--root=${this.#root}`, "--overlay2=root:memory", "--platform=systrap", "--network=sandbox"];
-    return runsc(this.#runscPath, this.#logPath(id), flags, subcommand, options);
+    const command = runsc(this.#runscPath, this.#logPath(id), flags, subcommand, options);
+    const underWay = this.#commands.get(id) ?? new Set();
+    this.#commands.set(id, underWay.add(command));
+    try {
+      return await command;
+    } finally {
+      underWay.delete(command);
+      if (underWay.size === 0) this.#commands.delete(id);
+    }
   }
 
   #logPath(id: string): string {
