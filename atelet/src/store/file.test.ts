@@ -1,8 +1,9 @@
-import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, utimes, writeFile } from "node:fs/promises";
+import { chmod, mkdir, mkdtemp, open, readdir, readFile, rename, rm, stat, utimes, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
 import { FileStore } from "./file.ts";
+import { Flock } from "./flock.ts";
 import { claimStore, openStore } from "./open.ts";
 
 let dir: string;
@@ -150,12 +151,20 @@ it("refuses a folder that others can read, and closes an empty one", async () =>
 });
 
 it("removes what a dead writer left, and only that", async () => {
-  const old = join(root, ".tmp", "old");
-  await writeFile(old, "");
-  await utimes(old, 0, 0);
-  await writeFile(join(root, ".tmp", "new"), "");
-  await (await FileStore.open(root)).close();
-  expect(await readdir(join(root, ".tmp"))).toEqual(["new"]);
+  const temporary = join(root, ".tmp");
+  for (const name of ["old", "written"]) {
+    await writeFile(join(temporary, name), "");
+    await utimes(join(temporary, name), 0, 0);
+  }
+  const writer = await open(join(temporary, "written"));
+  expect(new Flock().try(writer.fd)).toBe(true);
+  await writeFile(join(temporary, "new"), "");
+  const opened = await FileStore.open(root);
+  expect((await readdir(temporary)).sort()).toEqual(["new", "written"]);
+  // regression: what an atelet left that was killed during an upload stayed until the start after the next
+  await expect.poll(() => readdir(temporary), { timeout: 10_000 }).toEqual(["written"]);
+  await writer.close();
+  await opened.close();
 });
 
 it("opens file URLs only", async () => {

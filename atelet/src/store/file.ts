@@ -14,8 +14,11 @@ import { type ObjectStore, type PutCondition, type StoredObject } from "./store.
 const temporaryFolder = ".tmp";
 const lockFile = ".lock";
 
-/** A writer locks its temporary file at once: one this old and unlocked has no writer any more. */
-const abandonedAfterMs = 60_000;
+/**
+ * A writer locks its temporary file at once: one this old and unlocked has no writer any more. (Were it only that slow,
+ * its write would fail and be tried again.)
+ */
+const abandonedAfterMs = 2_000;
 
 const fixes = new Map([
   ["ENOSPC", "free space on that disk"],
@@ -35,6 +38,7 @@ export class FileStore implements ObjectStore {
   readonly #lock: PathLock;
   readonly #copier = new Copier();
   readonly #flock = new Flock();
+  #lookAgain: NodeJS.Timeout | undefined;
 
   private constructor(root: string, identity: string) {
     this.#root = root;
@@ -63,6 +67,7 @@ export class FileStore implements ObjectStore {
 
   /** Ends the copying threads; copies under way fail. */
   async close(): Promise<void> {
+    clearTimeout(this.#lookAgain);
     await this.#copier.close();
   }
 
@@ -221,7 +226,9 @@ export class FileStore implements ObjectStore {
     return changed !== undefined;
   }
 
+  /** A writer that was killed a moment ago, as ours before a restart, is told from a living one a little later. */
   async #removeAbandoned(): Promise<void> {
+    let young = false;
     for await (const path of filesBelow(join(this.#root, temporaryFolder))) {
       const file = await open(path, "r").catch((error: unknown) => {
         if (isAbsent(error)) return undefined;
@@ -229,12 +236,17 @@ export class FileStore implements ObjectStore {
       });
       if (!file) continue;
       try {
-        const old = Date.now() - (await file.stat()).mtimeMs > abandonedAfterMs;
-        if (old && this.#flock.try(file.fd)) await rm(path, { force: true });
+        if (Date.now() - (await file.stat()).mtimeMs <= abandonedAfterMs) young = true;
+        else if (this.#flock.try(file.fd)) await rm(path, { force: true });
       } finally {
         await file.close();
       }
     }
+    if (!young) return;
+    this.#lookAgain = setTimeout(() => {
+      // if the folder cannot be read now, the next start looks again
+      this.#removeAbandoned().catch(() => undefined);
+    }, abandonedAfterMs).unref();
   }
 }
 
