@@ -17,7 +17,6 @@ import { MemoryLedger } from "./ledger/ledger.ts";
 import { createAteletMetrics } from "./metrics.ts";
 import { NftActorNetwork } from "./network/nft-network.ts";
 import { removeFolder } from "./node-files.ts";
-import { Origins } from "./origins/origins.ts";
 import { ReportStream } from "./rpc/report-stream.ts";
 import { RouteHub } from "./rpc/route-hub.ts";
 import { ateletServices } from "./rpc/services.ts";
@@ -109,19 +108,6 @@ const tombstones = new Tombstones({
 });
 await tombstones.load();
 
-const origins = new Origins({
-  dir: inState("origins"),
-  runtimeBuild,
-  store: (name) => stores.get(name),
-  inUse: () => actors.originsInUse(),
-  count: (count) => {
-    metrics.origins.set(count);
-  },
-  log,
-  signal: ending.signal,
-});
-await origins.load();
-
 const node: NodeContext = {
   stateDir: config.stateDir,
   actorsDir: inState("actors"),
@@ -133,7 +119,6 @@ const node: NodeContext = {
   store: (name) => stores.get(name),
   storeNames: () => stores.names(),
   tombstones,
-  origins,
   ledger,
   writeBack,
   snapshotSlots: pLimit(SNAPSHOT_SLOTS),

@@ -12,15 +12,24 @@ export interface TestCluster {
   stop: () => Promise<void>;
 }
 
-/** A whole cluster in a state folder of its own below the system's folder for temporary files. */
-export async function startTestCluster(): Promise<TestCluster> {
+/**
+ * A whole cluster in a state folder of its own below the system's folder for temporary files.
+ * @param environment variables that its processes get besides this one's.
+ */
+export async function startTestCluster(environment: NodeJS.ProcessEnv = {}): Promise<TestCluster> {
   const stateDir = mkdtempSync(join(tmpdir(), "sub-"));
   const lines: string[] = [];
   const remove = (): void => {
     rmSync(stateDir, { recursive: true, force: true });
   };
   try {
-    const cluster = await startLocalCluster({ stateDir, tools, fsync: false, say: (line) => lines.push(line) });
+    const cluster = await startLocalCluster({
+      stateDir,
+      tools,
+      fsync: false,
+      environment,
+      say: (line) => lines.push(line),
+    });
     const stop = async (): Promise<void> => {
       await cluster.stop();
       remove();

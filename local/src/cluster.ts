@@ -61,6 +61,8 @@ export interface LocalClusterOptions {
   signal?: AbortSignal;
   /** Default true. Without it a power cut may lose API objects: for tests. */
   fsync?: boolean;
+  /** Variables that the cluster's processes get besides this one's. */
+  environment?: NodeJS.ProcessEnv;
 }
 
 /** A running cluster on this machine. */
@@ -224,7 +226,7 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
     state.writeSettings({ format: 1, subnet, ports });
     const addresses = subnetAddresses(subnet);
     const { say } = options;
-    const environment = partEnvironment(settings);
+    const environment = { ...partEnvironment(settings), ...options.environment };
 
     plane = await ControlPlane.start({
       state,

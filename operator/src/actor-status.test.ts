@@ -66,7 +66,6 @@ function statusOf(
   const seen = {
     actor: actorWith(),
     template,
-    source: undefined,
     node: undefined,
     report: undefined,
     localNode: () => "node-a",

@@ -1,0 +1,64 @@
+import { afterAll, describe, expect, it } from "vitest";
+import { type Victim } from "./armed.ts";
+import { operations } from "./operations.ts";
+import { CrashPoints, type PointResult } from "./point.ts";
+import { nameOf, type Point } from "./settings.ts";
+import { CrashWorld } from "./world.ts";
+
+/** A world is made anew after a point that left it wrong, so that one fault does not hide the others. */
+class Worlds {
+  #world: CrashWorld | undefined;
+  #points: CrashPoints | undefined;
+
+  async run({ operation, crash }: Point): Promise<PointResult> {
+    this.#world ??= await CrashWorld.start();
+    this.#points ??= new CrashPoints(this.#world);
+    try {
+      const result = await this.#points.run(operation, crash);
+      if (result.wrong.length > 0) await this.stop();
+      return result;
+    } catch (error) {
+      await this.stop();
+      throw error;
+    }
+  }
+
+  /** @returns what is left when all that was made is removed. */
+  async finish(): Promise<string[]> {
+    return (await this.#points?.finish()) ?? [];
+  }
+
+  async stop(): Promise<void> {
+    const world = this.#world;
+    this.#world = undefined;
+    this.#points = undefined;
+    await world?.stop();
+  }
+}
+
+/** Each part has a world of its own, both at the same time. */
+describe.each<Victim>(["atelet", "operator"])("%s", { concurrent: true }, (victim) => {
+  const worlds = new Worlds();
+  afterAll(() => worlds.stop());
+
+  it("may end at every step of every operation", async () => {
+    const startMs = performance.now();
+    const faults: string[] = [];
+    const counts: string[] = [];
+    for (const operation of operations) {
+      let hit = 0;
+      for (let n = 1; ; n += 1) {
+        const point: Point = { operation, crash: { victim, n } };
+        const { step, wrong } = await worlds.run(point);
+        if (wrong.length > 0) faults.push(`${nameOf(point)}, at "${step ?? "no step"}": ${wrong.join("; ")}`);
+        if (step === undefined) break;
+        hit += 1;
+      }
+      counts.push(`${operation.name} ${hit}`);
+    }
+    faults.push(...(await worlds.finish()));
+    const minutes = ((performance.now() - startMs) / 60_000).toFixed(0);
+    process.stdout.write(`${victim} ended at: ${counts.join(", ")}; ${faults.length} faults; ${minutes} minutes\n`);
+    expect(faults).toEqual([]);
+  });
+});

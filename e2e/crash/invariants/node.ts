@@ -1,0 +1,107 @@
+import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { z } from "zod";
+import { namesIn, type NodeActor, type World } from "./world.ts";
+
+/** What the runtime takes beside the program's own memory (writeback.md). */
+const overheadBytes = 32 * 2 ** 20;
+const unfinished = /\.(partial|deleted|tmp|new)$/;
+
+const generationSchema = z.object({ files: z.array(z.object({ name: z.string(), sizeBytes: z.number() })) });
+
+/** Every generation's folder is whole and known; a PENDING one has its files. */
+function* ofGenerations({ uid, dir, record }: NodeActor): Generator<string> {
+  const folder = join(dir, "generations");
+  const known = record?.generations ?? [];
+  for (const name of namesIn(folder)) {
+    if (!known.some(({ generation }) => String(generation) === name)) {
+      yield `${folder}/${name} is no generation of actor ${uid}`;
+      continue;
+    }
+    const text = readFileSync(join(folder, name, "generation.json"), "utf8");
+    for (const { name: file, sizeBytes } of generationSchema.parse(JSON.parse(text)).files) {
+      const path = join(folder, name, "image", file);
+      if (!existsSync(path) || statSync(path).size !== sizeBytes) yield `${path} has not its ${sizeBytes} bytes`;
+    }
+  }
+  for (const { generation, storage } of known) {
+    if (storage.state === "PENDING" && !existsSync(join(folder, String(generation))))
+      yield `generation ${generation} of actor ${uid} is PENDING and its files are gone`;
+  }
+}
+
+/** No file whose name says that something was not finished, and no folder of an actor that is gone. */
+function* ofFiles({ cluster, actors, nodeActors }: World): Generator<string> {
+  const { nodeDir } = cluster;
+  for (const entry of readdirSync(nodeDir, { recursive: true, encoding: "utf8" })) {
+    if (entry.startsWith("images/") && !entry.startsWith("images/.tmp/")) continue;
+    if (unfinished.test(entry) || entry.startsWith("images/.tmp/") || entry.startsWith("trials/"))
+      yield `${nodeDir}/${entry} is left over`;
+  }
+  for (const actor of nodeActors) {
+    if (!actors.some(({ metadata }) => metadata.uid === actor.uid)) yield `${actor.dir} is of no actor`;
+    yield* ofGenerations(actor);
+  }
+}
+
+/** runsc's files and processes are those of running actors, two processes each. */
+function* ofSandboxes({ cluster, nodeActors }: World): Generator<string> {
+  const root = join(cluster.nodeDir, "runsc");
+  const ids = nodeActors.filter(({ running }) => running).map(({ id }) => id);
+  for (const folder of ["s", "r", "l"]) {
+    for (const name of namesIn(join(root, folder)))
+      if (name !== "null-netns" && !ids.some((id) => name.includes(id))) yield `${root}/${folder}/${name} is left over`;
+  }
+  const processes = readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name))
+    .map((pid) => ({ pid, words: commandLine(pid) }))
+    .filter(({ words }) => words.some((word) => word.includes(`${root}/`)));
+  for (const id of ids) {
+    const own = processes.filter(({ words }) => words.some((word) => word.includes(id)));
+    if (own.length !== 2) yield `sandbox ${id} has ${own.length} processes instead of 2`;
+  }
+  for (const { pid, words } of processes)
+    if (!ids.some((id) => words.some((word) => word.includes(id))))
+      yield `process ${pid} belongs to no running actor: ${words.join(" ").slice(0, 200)}`;
+}
+
+function commandLine(pid: string): string[] {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
+  } catch (error) {
+    if (error instanceof Error && "code" in error && (error.code === "ENOENT" || error.code === "ESRCH")) return [];
+    throw error;
+  }
+}
+
+function* ofCgroups({ cluster, nodeActors }: World): Generator<string> {
+  const ids = nodeActors.filter(({ running }) => running).map(({ id }) => id);
+  for (const controller of readdirSync("/sys/fs/cgroup")) {
+    const pod = `/sys/fs/cgroup/${controller}/substrate-${cluster.id}`;
+    for (const entry of namesIn(join(pod, "actors"))) {
+      const folder = join(pod, "actors", entry);
+      if (statSync(folder).isDirectory() && !ids.includes(entry)) yield `${folder} is left over`;
+    }
+    const procs = join(pod, "snapshots", "cgroup.procs");
+    if (existsSync(procs) && readFileSync(procs, "utf8") !== "") yield `${pod}/snapshots still has processes`;
+  }
+}
+
+function* ofLedger({ nodeActors, metric }: World): Generator<string> {
+  const running = nodeActors.filter((actor) => actor.running);
+  const expected = running.reduce((sum, { record }) => sum + (record?.program.memoryBytes ?? 0) + overheadBytes, 0);
+  const booked = metric('substrate_ledger_bytes{kind="booked"}');
+  if (booked !== expected) yield `the ledger has ${booked} bytes booked; running actors have ${expected}`;
+  const counted = metric("substrate_atelet_running_actors");
+  if (counted !== running.length) yield `the atelet counts ${counted} running actors; there are ${running.length}`;
+  const waiting = metric("substrate_ledger_waiting_placements");
+  if (waiting !== 0) yield `${waiting} placements wait`;
+}
+
+/** What the node keeps and uses is that of its actors, and nothing else. */
+export function* nodeViolations(world: World): Generator<string> {
+  yield* ofFiles(world);
+  yield* ofSandboxes(world);
+  yield* ofCgroups(world);
+  yield* ofLedger(world);
+}

@@ -1,0 +1,65 @@
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { type Actor, actors, type Snapshot, snapshots } from "@substrate/crds/index.ts";
+import { type LocalCluster } from "@substrate/local/cluster.ts";
+import { z } from "zod";
+
+const recordSchema = z.object({
+  sandbox: z.object({ slotIndex: z.number() }).optional(),
+  program: z.object({ memoryBytes: z.number() }),
+  generations: z.array(z.object({ generation: z.number(), storage: z.object({ state: z.string() }) })),
+});
+
+/** An actor as the node's files show it. */
+export interface NodeActor {
+  uid: string;
+  /** Its sandbox's id. */
+  id: string;
+  dir: string;
+  record: z.infer<typeof recordSchema> | undefined;
+  running: boolean;
+}
+
+/** All that the invariants look at, read at one moment. */
+export interface World {
+  cluster: LocalCluster;
+  atelet: number;
+  actors: Actor[];
+  snapshots: Snapshot[];
+  nodeActors: NodeActor[];
+  /** A sample of the atelet's metrics; 0 if it has no such series. */
+  metric: (series: string) => number;
+}
+
+/** Names in the folder; none if it is not there. */
+export function namesIn(folder: string): string[] {
+  return existsSync(folder) ? readdirSync(folder) : [];
+}
+
+function readNodeActor(actorsDir: string, uid: string): NodeActor {
+  const dir = join(actorsDir, uid);
+  const path = join(dir, "record.json");
+  const record = existsSync(path) ? recordSchema.parse(JSON.parse(readFileSync(path, "utf8"))) : undefined;
+  return { uid, id: uid.replaceAll("-", ""), dir, record, running: record?.sandbox !== undefined };
+}
+
+/** @throws while a part is not there. */
+export async function lookAround(cluster: LocalCluster): Promise<World> {
+  const atelet = cluster.pid("atelet");
+  if (atelet === undefined) throw new Error("the atelet does not run");
+  const [foundActors, foundSnapshots, answer] = await Promise.all([
+    cluster.client.list(actors),
+    cluster.client.list(snapshots),
+    fetch(`${cluster.metricsUrls.atelet}/metrics`, { signal: AbortSignal.timeout(5_000) }),
+  ]);
+  const lines = (await answer.text()).split("\n");
+  const actorsDir = join(cluster.nodeDir, "actors");
+  return {
+    cluster,
+    atelet,
+    actors: foundActors.items,
+    snapshots: foundSnapshots.items,
+    nodeActors: namesIn(actorsDir).map((uid) => readNodeActor(actorsDir, uid)),
+    metric: (series) => Number(lines.find((line) => line.startsWith(`${series} `))?.slice(series.length + 1) ?? 0),
+  };
+}

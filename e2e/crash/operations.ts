@@ -1,0 +1,82 @@
+import { type Witness } from "./witness.ts";
+import { type CrashWorld, type TemplateName } from "./world.ts";
+
+/** Something that a person or a request sets going, at whose every step a part may end. */
+export interface Operation {
+  name: string;
+  template: TemplateName;
+  /** Brings the actor to where the operation begins. A fresh one has never run. */
+  begins: "fresh" | "running" | "asleep" | "stored" | "detached";
+  /** Asks for it, and waits until it has ended one way or another. */
+  run: (world: CrashWorld, witness: Witness) => Promise<void>;
+  /** Whether the actor is to be gone afterwards. */
+  ends?: "gone";
+}
+
+/** docs/architecture.md: within two seconds an operation is shown, or the operator that took it is gone, and it with it. */
+const shownMs = 5_000;
+
+/** Asked once: the part that ends may be the one that was asked. What becomes of it is for the invariants to say. */
+async function suspendOnce(world: CrashWorld, name: string, mode: "Async" | "Sync"): Promise<void> {
+  const id = await world.ask(name, mode);
+  if (id === undefined) return;
+  const lost = performance.now() + shownMs;
+  await world.until(`operation ${id} of ${name} ended`, 60_000, async () => {
+    const last = (await world.actor(name))?.status?.lastOperation;
+    return last?.id === id ? last.result !== "Running" : world.armed.fired("operator") && performance.now() > lost;
+  });
+}
+
+/** As a client does that tries again: the first tries may find a router that has not heard of the actor yet. */
+async function request(world: CrashWorld, witness: Witness): Promise<void> {
+  await world.until(`an answer of ${witness.name}`, 60_000, async () => (await witness.get()) === 200);
+}
+
+export const operations: readonly Operation[] = [
+  { name: "create", template: "stay", begins: "fresh", run: request },
+  {
+    name: "suspend-async",
+    template: "stay",
+    begins: "running",
+    run: (world, { name }) => suspendOnce(world, name, "Async"),
+  },
+  {
+    name: "suspend-sync",
+    template: "stay",
+    begins: "running",
+    run: (world, { name }) => suspendOnce(world, name, "Sync"),
+  },
+  // a sync suspend of what sleeps already: nothing but the upload
+  { name: "upload", template: "stay", begins: "asleep", run: (world, { name }) => suspendOnce(world, name, "Sync") },
+  { name: "resume-node", template: "stay", begins: "asleep", run: request },
+  {
+    name: "detach",
+    template: "move",
+    begins: "running",
+    run: async (world, { name }) => {
+      await suspendOnce(world, name, "Sync");
+      await world.detached(name);
+    },
+  },
+  { name: "resume-store", template: "move", begins: "detached", run: request },
+  {
+    name: "delete-running",
+    template: "stay",
+    begins: "running",
+    ends: "gone",
+    run: async (world, { name }) => {
+      await world.remove(name);
+      await world.gone(name);
+    },
+  },
+  {
+    name: "delete-stored",
+    template: "stay",
+    begins: "stored",
+    ends: "gone",
+    run: async (world, { name }) => {
+      await world.remove(name);
+      await world.gone(name);
+    },
+  },
+];
