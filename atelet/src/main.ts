@@ -24,11 +24,14 @@ import { GvisorRuntime } from "./sandbox/gvisor/runtime.ts";
 import { Stores } from "./store/stores.ts";
 import { connectSupervisor } from "./supervisor/channel.ts";
 import { Tombstones } from "./tombstones/tombstones.ts";
+import { OverlayMounts, unmountBelow } from "./volumes/mounts.ts";
 import { CacheWorker } from "./writeback/cache-worker.ts";
 import { WriteBack } from "./writeback/writeback.ts";
 
 /** How many checkpoints are written at once: more only make each other slower. */
 const SNAPSHOT_SLOTS = 2;
+/** How many volumes are copied or packed at once. */
+const VOLUME_JOBS = 2;
 /** Network slots kept ready for the next wakes. */
 const READY_NETWORK_SLOTS = 4;
 /** Of the grace period, what is left for exiting after everything was suspended. */
@@ -45,6 +48,8 @@ const supervisor = connectSupervisor();
 await supervisor.ready;
 
 const inState = (name: string): string => join(config.stateDir, name);
+const mounts = new OverlayMounts();
+await unmountBelow(mounts, inState("trials"));
 await removeFolder(inState("trials"));
 await mkdir(inState("actors"), { recursive: true, mode: 0o700 });
 
@@ -121,6 +126,7 @@ const node: NodeContext = {
   tombstones,
   ledger,
   writeBack,
+  volumes: { mounts, jobs: pLimit(VOLUME_JOBS), originsDir: inState("origins") },
   snapshotSlots: pLimit(SNAPSHOT_SLOTS),
   routers: hub,
   metrics,

@@ -1,15 +1,18 @@
-import { asSubstrateError } from "@substrate/lib/errors.ts";
+import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { type Phases } from "@substrate/lib/phases.ts";
 import { formatBytes } from "@substrate/lib/resources.ts";
 import { type UnpackedImage } from "../images/images.ts";
 import { type Booking } from "../ledger/contract.ts";
+import { type ActorVolumes } from "../volumes/actor-volumes.ts";
+import { UsageWatch, type VolumeUsage } from "../volumes/usage.ts";
 import { BackgroundLoad } from "./background-load.ts";
+import { type Beginning } from "./beginning.ts";
 import { type Generations } from "./generations.ts";
 import { Launcher } from "./launcher.ts";
 import { type NodeContext, RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
 import { outputSize } from "./output-log.ts";
-import { type ActorFiles, type ActorRecord, type Generation } from "./record.ts";
+import { type ActorFiles, type ActorRecord } from "./record.ts";
 import { type Running } from "./running.ts";
 
 /** A readyz may take this long at least, whatever the request that woke the actor is ready to wait. */
@@ -23,6 +26,7 @@ export interface ActorSandboxOptions {
   record: ActorRecord;
   files: ActorFiles;
   generations: Generations;
+  volumes: ActorVolumes;
   log: Logger;
   /** Resolves when no operation is under way. */
   idle: () => Promise<void>;
@@ -38,6 +42,7 @@ export class ActorSandbox {
   readonly #options: ActorSandboxOptions;
   readonly #launcher: Launcher;
   #running: Running | undefined;
+  #lastUsage: readonly VolumeUsage[] = [];
 
   constructor(options: ActorSandboxOptions) {
     this.#options = options;
@@ -48,61 +53,80 @@ export class ActorSandbox {
     return this.#running;
   }
 
-  /** Starts the program, or restores it from a generation on this node; it is ready when this resolves. */
-  async start(image: UnpackedImage, source: Generation | undefined, booking: Booking, phases: Phases): Promise<void> {
-    const { node, id, name, record, files, generations } = this.#options;
+  /** As last measured. */
+  get volumeUsage(): readonly VolumeUsage[] {
+    const now = this.#running?.usage.usage ?? [];
+    return now.length > 0 ? now : this.#lastUsage;
+  }
+
+  /** Starts the program, or restores it; it is ready when this resolves. On failure its volumes are as before. */
+  async start(image: UnpackedImage, from: Beginning, booking: Booking, phases: Phases): Promise<void> {
+    const { name, record, files, volumes, id } = this.#options;
     const { program } = record;
-    const unpin = source && generations.pin(source.generation);
     const outputFrom = outputSize(files.log);
+    const { generation, restore, rootfsTar } = from;
+    const cold = restore === undefined;
     try {
+      const binds = await phases.run("volumes", () => volumes.attach(program.volumeMounts, from.volumes));
       const launched = await this.#launcher.launch({
         id,
         actor: record.actor,
         files,
         program,
         image,
-        ...(source && { restore: { imageDir: generations.path(source.generation), generation: source.generation } }),
+        volumes: binds,
+        generation,
+        ...(restore && { restore }),
+        ...(rootfsTar !== undefined && { rootfsTar }),
         readyWithinMs: Math.max(program.wakeTimeoutMs, READY_WITHIN_MS),
         phases,
         title: `actor ${name}`,
       });
       const startedAtMs = Date.now();
-      this.#running = {
-        ...launched,
-        booking,
-        imageDigest: image.digest,
-        rootfsTar: false,
-        startedAtMs,
-        cut: false,
-        load: new BackgroundLoad(() => (source === undefined ? Promise.resolve() : node.runtime.waitRestored(id))),
-      };
+      volumes.started({ cold });
       record.sandbox = {
         slotIndex: launched.slot.index,
         startedAtMs,
         imageDigest: image.digest,
-        fromGeneration: source?.generation ?? 0,
+        fromGeneration: generation,
+        cold,
         outputFrom,
-        rootfsTar: false,
+        rootfsTar: rootfsTar !== undefined,
+      };
+      this.#running = {
+        ...launched,
+        booking,
+        imageDigest: image.digest,
+        rootfsTar: rootfsTar !== undefined,
+        startedAtMs,
+        cut: false,
+        usage: this.#watchUsage(),
+        load: this.#load(cold),
       };
       record.crash = undefined;
-      this.#watchLoad(this.#running, unpin);
+      this.#watchLoad(this.#running, from.release);
     } catch (error) {
-      await unpin?.();
+      await volumes.detach();
+      await from.release();
       throw error;
     }
   }
 
   /** What an earlier atelet left running or paused goes on; one that can't is removed and counts as crashed. */
   async adopt(was: SandboxRecord, paused: boolean): Promise<void> {
-    const { id, log, record, crashed } = this.#options;
+    const { id, log, record, volumes, crashed } = this.#options;
     try {
+      await volumes.load(true);
       await this.#adopt(was, paused);
     } catch (error) {
       // It must not keep the atelet, and so all other actors, from coming back.
       log.error("its sandbox cannot be adopted; removing it", { error });
       this.#running?.booking.free();
+      await this.#running?.usage.stop();
       this.#running = undefined;
       await this.#launcher.stopAdopted(id, was.slotIndex);
+      await volumes.detach();
+      await volumes.load(false);
       crashed(`its sandbox could not be adopted: ${asSubstrateError(error).message}`);
       record.sandbox = undefined;
     }
@@ -111,13 +135,14 @@ export class ActorSandbox {
   /** Removes what an earlier atelet left of a sandbox that is gone, or saved already. */
   async clear(was: SandboxRecord): Promise<void> {
     await this.#launcher.stopAdopted(this.#options.id, was.slotIndex);
+    await this.#options.volumes.load(false);
   }
 
   /** Ends it and gives its room back. Joins an end under way. */
   async stop(running: Running): Promise<void> {
-    const { id, record } = this.#options;
+    const { record } = this.#options;
     // A liveness check may find it dead while it is being stopped: its slot must be given back once.
-    running.stopped ??= this.#launcher.stop(id, running.slot).catch((error: unknown) => {
+    running.stopped ??= this.#end(running).catch((error: unknown) => {
       running.stopped = undefined;
       throw error;
     });
@@ -149,6 +174,16 @@ export class ActorSandbox {
     return this.#options.node.runtime.alive(this.#options.id);
   }
 
+  /** Ends it, and throws, if a volume is above its limit: at a suspend it is not waited for a second measurement. */
+  async refuseOverLimit(running: Running, phases: Phases): Promise<void> {
+    const { usage } = running;
+    const first = await phases.run("measure", () => usage.exceedsNow());
+    const message = first && (await usage.exceedsNow());
+    if (message === undefined) return;
+    await this.died(running, message);
+    throw new SubstrateError("PROGRAM_EXITED", `actor ${this.#options.name} was stopped: ${message}`);
+  }
+
   /** Nothing goes in or out, and it stands still, until `uncut`. */
   async cut(running: Running): Promise<void> {
     const { node, id } = this.#options;
@@ -164,6 +199,43 @@ export class ActorSandbox {
     running.cut = false;
   }
 
+  /** The volumes go last: only when nothing of the sandbox is left can nobody write to them. */
+  async #end(running: Running): Promise<void> {
+    const { id, volumes } = this.#options;
+    await this.#launcher.stop(id, running.slot);
+    await running.usage.stop();
+    if (running.usage.usage.length > 0) this.#lastUsage = running.usage.usage;
+    await volumes.detach();
+  }
+
+  #load(cold: boolean): BackgroundLoad {
+    const { node, id } = this.#options;
+    return new BackgroundLoad(() => (cold ? Promise.resolve() : node.runtime.waitRestored(id)));
+  }
+
+  #watchUsage(): UsageWatch {
+    const { record, volumes, idle, save, log } = this.#options;
+    const failed = (error: unknown): void => {
+      log.error("what a full volume means could not be recorded", { error });
+    };
+    return new UsageWatch({
+      mounted: () => volumes.mounted(),
+      limits: record.program.volumeMounts,
+      crossed: () => {
+        save().catch(failed);
+      },
+      exceeded: (message) => {
+        const running = this.#running;
+        if (running === undefined) return;
+        // A suspend under way measures by itself.
+        idle()
+          .then(() => this.died(running, message))
+          .catch(failed);
+      },
+      log,
+    });
+  }
+
   async #adopt(was: SandboxRecord, paused: boolean): Promise<void> {
     const { node, id, record, generations, log } = this.#options;
     const { program } = record;
@@ -177,7 +249,8 @@ export class ActorSandbox {
       startedAtMs: was.startedAtMs,
       rootfsTar: was.rootfsTar,
       cut,
-      load: new BackgroundLoad(() => (was.fromGeneration === 0 ? Promise.resolve() : node.runtime.waitRestored(id))),
+      usage: this.#watchUsage(),
+      load: this.#load(was.cold || was.fromGeneration === 0),
     };
     this.#running = running;
     await node.cgroups.moveBack(id);

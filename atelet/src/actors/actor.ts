@@ -6,11 +6,14 @@ import { type Phases } from "@substrate/lib/phases.ts";
 import { GenerationFolder } from "../generations/folder.ts";
 import { type ActorPrefix } from "../store/snapshots.ts";
 import { Generations } from "./generations.ts";
+import { type VolumeUsage } from "../volumes/usage.ts";
+import { ActorVolumes } from "../volumes/actor-volumes.ts";
+import { beginningFrom, coldBeginning } from "./beginning.ts";
 import { ActorSandbox } from "./actor-sandbox.ts";
 import { lastLines } from "./output-log.ts";
 import { type NodeContext, RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
 import { Operations } from "./operations.ts";
-import { type ActorFiles, type ActorRecord, type Generation } from "./record.ts";
+import { type ActorFiles, type ActorRecord, type Fidelity, type Generation } from "./record.ts";
 import { type RouteLevel } from "./route-level.ts";
 import { type StartFrom } from "./start-from.ts";
 import { RestartBackOff } from "./restart-back-off.ts";
@@ -35,6 +38,8 @@ export interface SuspendRequest {
   /** Cuts requests that are still open after the drain timeout. */
   force: boolean;
   targetGeneration: number;
+  /** Absent: what the program's policy says. */
+  fidelity?: Fidelity | undefined;
 }
 
 /**
@@ -44,6 +49,7 @@ export interface SuspendRequest {
 export class Actor {
   readonly record: ActorRecord;
   readonly generations: Generations;
+  readonly volumes: ActorVolumes;
   readonly id: string;
   readonly files: ActorFiles;
   readonly #node: NodeContext;
@@ -67,12 +73,28 @@ export class Actor {
     this.#backOff = new RestartBackOff(() => {
       this.#publish();
     });
-    this.generations = new Generations(record, new GenerationFolder(files.generations));
+    this.generations = new Generations(record, new GenerationFolder(files.generations), {
+      volumesDamage: (stacks) => this.volumes.damage(stacks),
+      evicted: () => {
+        this.volumes.collectSoon();
+      },
+    });
+    this.volumes = new ActorVolumes({
+      tools: node.volumes,
+      dir: files.volumes,
+      name: this.name,
+      record,
+      frozen: () => this.generations.frozen(),
+      rewriteFrozen: (volume, flattened, into) => this.generations.rewriteFrozen(volume, flattened, into),
+      save: () => files.save(record, { durable: false }),
+      log: this.#log,
+    });
     this.#uploader = new Uploader({
       node,
       record,
       prefix: this.#prefix,
       generations: this.generations,
+      volumes: this.volumes,
       log: this.#log,
       changed: save,
     });
@@ -93,6 +115,7 @@ export class Actor {
       record,
       files,
       generations: this.generations,
+      volumes: this.volumes,
       log: this.#log,
       idle: () => this.#operations.idle(),
       crashed: (message) => {
@@ -116,6 +139,11 @@ export class Actor {
 
   get hasSandbox(): boolean {
     return this.#sandbox.running !== undefined || this.#operations.type !== undefined;
+  }
+
+  /** As last measured. */
+  volumeUsage(): readonly VolumeUsage[] {
+    return this.#sandbox.volumeUsage;
   }
 
   get slotIndex(): number | undefined {
@@ -155,18 +183,21 @@ export class Actor {
     const saved = was !== undefined && newest !== undefined && newest.createdAtMs > was.startedAtMs;
     if (was !== undefined && (sandbox === "gone" || (sandbox === "paused" && saved))) {
       await this.#sandbox.clear(was);
-      if (!saved) this.#crashed("its sandbox was gone when the atelet came back");
+      if (saved) this.volumes.saved({ generation: newest.generation, epoch: newest.epoch });
+      else this.#crashed("its sandbox was gone when the atelet came back");
       this.record.sandbox = undefined;
     } else if (was !== undefined) {
       await this.#sandbox.adopt(was, sandbox === "paused");
-    }
+    } else await this.volumes.load(false);
     await this.#save({ durable: false });
     this.#uploader.schedule();
+    this.volumes.flattenSoon();
   }
 
   /** Generations that are here without a record, after it was damaged or removed: they count, and the head decides. */
   async takeOver(): Promise<void> {
     await this.generations.load();
+    await this.volumes.load(false);
     const found = this.generations.all();
     if (found.length === 0) return;
     // What was made under an epoch was made by the node that had it: this one had at least the highest of them.
@@ -253,19 +284,22 @@ export class Actor {
   async suspendAtShutdown(): Promise<void> {
     await this.#operations.idle();
     if (this.#sandbox.running !== undefined) {
-      await this.#operations.run("SUSPEND", randomUUID(), "ASYNC", (phases) => this.#suspend(phases, true));
+      await this.#operations.run("SUSPEND", randomUUID(), "ASYNC", (phases) =>
+        this.#suspend(phases, { force: true, fidelity: "Memory" }),
+      );
     }
     await this.#sandbox.settled();
   }
 
   /** The generation that holds the actor's state; undefined if it never ran. */
   async suspend(request: SuspendRequest): Promise<Generation | undefined> {
-    const { operationId, mode, force, targetGeneration } = request;
+    const { operationId, mode, force, targetGeneration, fidelity = this.record.program.onSuspend } = request;
     this.#refuseIfGone();
+    if (fidelity === "Data" && this.record.program.volumeMounts.length === 0) throw nothingToSave(this.name);
     if (this.#operations.type === "RESUME") throw busy(this.name);
     if (this.#operations.type === "SUSPEND") await this.#operations.done();
     else if (this.#sandbox.running !== undefined && targetGeneration > (this.generations.newest()?.generation ?? 0)) {
-      await this.#operations.run("SUSPEND", operationId, mode, (phases) => this.#suspend(phases, force));
+      await this.#operations.run("SUSPEND", operationId, mode, (phases) => this.#suspend(phases, { force, fidelity }));
     } else this.#operations.instant("SUSPEND", operationId, mode);
     const newest = this.generations.newest();
     if (mode === "SYNC") await this.#flush(newest, operationId);
@@ -276,6 +310,9 @@ export class Actor {
   async unreleasable(): Promise<string | undefined> {
     if (this.#operations.type !== undefined) return "an operation is in progress";
     if (this.#sandbox.running !== undefined) return "its sandbox exists";
+    if (this.record.volumes.unsaved) {
+      return "its volumes hold what no snapshot has; resume it, so that it can be suspended";
+    }
     const newest = this.generations.newest();
     if (newest?.storage.state !== "PENDING") return undefined;
     const head = await this.#node.store(this.record.program.store).head(this.#prefix);
@@ -297,6 +334,7 @@ export class Actor {
     const writes = this.#uploader.stop(reason);
     await Promise.race([writes, delay(WRITES_END_MS, undefined, { ref: false })]);
     await this.#sandbox.settled();
+    await this.volumes.close();
     this.#left = true;
     await this.files.close();
     return { writes };
@@ -350,7 +388,8 @@ export class Actor {
         const local = source === undefined ? undefined : await this.#node.images.local(source.imageDigest);
         return local ?? this.#node.images.ensure(pinnedReference(program.image, source?.imageDigest));
       });
-      await this.#sandbox.start(image, source, booking, phases);
+      const from = source === undefined ? coldBeginning(record) : beginningFrom(source, this.generations, record);
+      await this.#sandbox.start(image, from, booking, phases);
     } catch (error) {
       booking.free();
       this.#startFailed(asSubstrateError(error), source);
@@ -382,7 +421,7 @@ export class Actor {
     }
   }
 
-  async #suspend(phases: Phases, force: boolean): Promise<void> {
+  async #suspend(phases: Phases, { force, fidelity }: { force: boolean; fidelity: Fidelity }): Promise<void> {
     const { record } = this;
     const { running } = this.#sandbox;
     if (running === undefined) throw new SubstrateError("PROGRAM_EXITED", `actor ${this.name} does not run any more`);
@@ -400,7 +439,8 @@ export class Actor {
     }
     try {
       await phases.run("load", () => running.load.finish());
-      await checkpoint({ ...this.#sourceOptions(phases), id: this.id, running });
+      await this.#sandbox.refuseOverLimit(running, phases);
+      await checkpoint({ ...this.#sourceOptions(phases), id: this.id, running, fidelity });
     } catch (error) {
       const { code, message } = asSubstrateError(error);
       if (code === "RESTORE_FAILED" || !(await this.#sandbox.alive())) await this.#sandbox.died(running, message);
@@ -411,6 +451,7 @@ export class Actor {
     await phases.run("teardown", () => this.#sandbox.stop(running));
     await this.#uploader.dropReplaced();
     this.#uploader.schedule();
+    this.volumes.flattenSoon();
   }
 
   /** The second half of a sync suspend: only now its operation has a result. */
@@ -428,18 +469,27 @@ export class Actor {
 
   #crashed(message: string): void {
     const output = lastLines(this.files.log, this.record.sandbox?.outputFrom);
-    const usable = this.generations.usable()[0];
-    const parts = [
-      message,
-      usable === undefined
-        ? "nothing of it was saved: the next start is from nothing"
-        : `the next resume goes on from generation ${usable.generation}`,
-      ...(output === "" ? [] : [`its last output: ${output}`]),
-    ];
+    const parts = [message, this.#whatIsLeft(), ...(output === "" ? [] : [`its last output: ${output}`])];
     this.record.crash = { message: parts.join("; "), timeMs: Date.now() };
     this.#node.metrics.crashes.inc();
     this.#backOff.failed(`actor ${this.name} crashed: ${message}`, this.record.sandbox?.startedAtMs);
     this.#log.warn("crashed", { message, output });
+  }
+
+  /** What the next start goes on from. */
+  #whatIsLeft(): string {
+    const { stacks } = this.record.volumes;
+    const [usable] = this.generations.usable();
+    if (usable === undefined) {
+      return stacks.length === 0
+        ? "nothing of it was saved: the next start is from nothing"
+        : "no snapshot of it was made: the next start is cold, with its volumes as they are";
+    }
+    const { generation, fidelity } = usable;
+    if (fidelity !== "Memory")
+      return `the next resume starts it cold from generation ${generation}, with its volumes as they are`;
+    const volumes = stacks.length === 0 ? "" : ", its volumes with it";
+    return `the next resume goes on from generation ${generation}${volumes}`;
   }
 
   #sourceOptions(phases: Phases): SourceOptions {
@@ -448,6 +498,7 @@ export class Actor {
       record: this.record,
       prefix: this.#prefix,
       generations: this.generations,
+      volumes: this.volumes,
       phases,
       log: this.#log,
       save: (options) => this.#save(options),
@@ -497,6 +548,14 @@ function stopping(name: string): SubstrateError {
     {
       retryAfterMs: 2000,
     },
+  );
+}
+
+function nothingToSave(name: string): SubstrateError {
+  return new SubstrateError(
+    "INVALID",
+    `actor ${name} has no volumes, and fidelity Data saves nothing else: use Memory or Rootfs, or add a durableDir to ` +
+      `spec.volumes of its Template`,
   );
 }
 

@@ -1,4 +1,5 @@
 import { type GenerationFolder, type GenerationRecord } from "../generations/folder.ts";
+import { type Layer, type VolumeStack, withFlattened } from "../volumes/stack.ts";
 import { type ActorRecord, type Generation, type Storage } from "./record.ts";
 
 const pendingStorage: Storage = {
@@ -11,6 +12,13 @@ const pendingStorage: Storage = {
   message: "",
 };
 
+export interface GenerationsOptions {
+  /** Why the content of volumes is not here any more, or undefined. */
+  volumesDamage: (stacks: readonly VolumeStack[]) => Promise<string | undefined>;
+  /** Called after files were removed: the layers that they named may go, too. */
+  evicted: () => void;
+}
+
 /**
  * One actor's generations: what its record says of them, and which files are here. Files that are being read (a
  * background load, an upload) are pinned and go only when they are let go (R19).
@@ -18,13 +26,15 @@ const pendingStorage: Storage = {
 export class Generations {
   readonly #record: ActorRecord;
   readonly #folder: GenerationFolder;
+  readonly #options: GenerationsOptions;
   readonly #local = new Map<number, GenerationRecord>();
   readonly #pins = new Map<number, number>();
   readonly #doomed = new Set<number>();
 
-  constructor(record: ActorRecord, folder: GenerationFolder) {
+  constructor(record: ActorRecord, folder: GenerationFolder, options: GenerationsOptions) {
     this.#record = record;
     this.#folder = folder;
+    this.#options = options;
   }
 
   /**
@@ -104,8 +114,34 @@ export class Generations {
     if (this.get(generation.generation) === undefined) this.#insert(generation);
   }
 
-  damage(local: GenerationRecord): Promise<string | undefined> {
-    return this.#folder.damage(local);
+  /** Why it cannot be restored from what is here, or undefined. */
+  async damage(local: GenerationRecord): Promise<string | undefined> {
+    return (await this.#folder.damage(local)) ?? (await this.#options.volumesDamage(local.volumes));
+  }
+
+  /** The content of volumes that generations here name. */
+  frozen(): VolumeStack[] {
+    return [...this.#local.values()].flatMap(({ volumes }) => volumes);
+  }
+
+  /** Writes down that one layer has taken the place of the bottom of a volume's stack, wherever it is. */
+  async rewriteFrozen(volume: string, flattened: readonly Layer[], into: Layer): Promise<void> {
+    for (const [number, local] of this.#local) {
+      const volumes = local.volumes.map((stack) =>
+        stack.name === volume
+          ? { ...stack, layers: withFlattened(stack.layers, flattened, into) ?? stack.layers }
+          : stack,
+      );
+      if (volumes.every((stack, index) => stack.layers === local.volumes[index]?.layers)) continue;
+      const rewritten = { ...local, volumes };
+      await this.#folder.rewrite(rewritten);
+      this.#local.set(number, rewritten);
+    }
+  }
+
+  /** A folder of its own beside a generation's, for what is made of it; a restart removes it. */
+  scratch(generation: number): string {
+    return this.#folder.scratch(generation);
   }
 
   /** What a claimed head names, in the place of another generation of the same number that was made here and is lost. */
@@ -144,6 +180,7 @@ export class Generations {
     this.#doomed.delete(generation);
     this.#local.delete(generation);
     await this.#folder.remove(generation);
+    this.#options.evicted();
   }
 
   /** Forgets a generation whose files and data are gone. */

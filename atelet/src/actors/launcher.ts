@@ -3,9 +3,11 @@ import { join } from "node:path";
 import { type Phases } from "@substrate/lib/phases.ts";
 import { resolveCommand } from "../images/command.ts";
 import { type UnpackedImage } from "../images/images.ts";
+import { makeVolumeMountPoint } from "../images/volume-mount-point.ts";
 import { type Slot } from "../network/network.ts";
 import { actorResolvConf } from "../network/resolvers.ts";
 import { type SandboxSpec } from "../sandbox/sandbox.ts";
+import { type VolumeBind } from "../volumes/actor-volumes.ts";
 import { type NodeContext, RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
 import { waitUntilReady } from "./readiness.ts";
 import { type ActorKey, type Program } from "./record.ts";
@@ -17,8 +19,13 @@ export interface LaunchOptions {
   files: { bundle: string; identity: string; log: string };
   program: Program;
   image: UnpackedImage;
-  /** The generation to restore; absent for a cold start. */
-  restore?: { imageDir: string; generation: number };
+  volumes: readonly VolumeBind[];
+  /** The generation that it goes on from, for its identity; 0: none. */
+  generation: number;
+  /** The image of memory to restore; absent for a cold start. */
+  restore?: { imageDir: string };
+  /** See SandboxSpec. */
+  rootfsTar?: string;
   readyWithinMs: number;
   phases: Phases;
   /** Of messages: "actor default/counter". */
@@ -129,10 +136,13 @@ export class Launcher {
   async #prepare(options: LaunchOptions, slot: Slot): Promise<SandboxSpec> {
     const { id, actor, program, image, files } = options;
     const { cgroups, network } = this.#node;
+    for (const { destination } of options.volumes) {
+      await makeVolumeMountPoint(program.image, image.rootfsDir, destination);
+    }
     const [cgroupPath] = await Promise.all([
       cgroups.create(id),
       network.putAddress(slot),
-      writeIdentity(files.identity, actor, options.restore?.generation ?? 0),
+      writeIdentity(files.identity, actor, options.generation),
     ]);
     return {
       id,
@@ -146,7 +156,8 @@ export class Launcher {
       hostname: actor.name,
       netnsPath: slot.netnsPath,
       identityDir: files.identity,
-      volumes: [],
+      volumes: options.volumes,
+      ...(options.rootfsTar !== undefined && { rootfsTar: options.rootfsTar }),
       cgroupPath,
       memoryLimitBytes: program.memoryBytes + RUNTIME_OVERHEAD_BYTES,
       cpuMillis: program.cpuMillis,

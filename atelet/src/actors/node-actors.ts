@@ -2,6 +2,7 @@ import { copyFile, rm, stat, truncate } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { isMissing } from "../node-files.ts";
+import { unmountBelow } from "../volumes/mounts.ts";
 import { noVolumes } from "../volumes/stack.ts";
 import { Actor } from "./actor.ts";
 import { type NodeContext } from "./node-context.ts";
@@ -39,11 +40,14 @@ export class NodeActors {
     for (const uid of await actorUids(actorsDir)) {
       const files = new ActorFiles(actorsDir, uid);
       const record = await this.#loadOrSetAside(uid, files);
-      if (record === undefined) {
-        // Generations without a record wait for the next grant, which takes them over.
-        if (!(await files.hasGenerations())) await files.remove();
-      } else if (this.#releases.epoch(uid) >= record.grant.epoch) await files.remove();
-      else this.#actors.set(uid, this.#make(record, files));
+      if (record !== undefined && this.#releases.epoch(uid) < record.grant.epoch) {
+        this.#actors.set(uid, this.#make(record, files));
+        continue;
+      }
+      // Nothing is removed through a mount.
+      await unmountBelow(this.#node.volumes.mounts, files.dir);
+      // Generations without a record wait for the next grant, which takes them over.
+      if (record !== undefined || !(await files.hasGenerations())) await files.remove();
     }
     const actors = [...this.#actors.values()];
     const sandboxes = new Map((await runtime.list()).map((sandbox) => [sandbox.id, sandbox.status]));

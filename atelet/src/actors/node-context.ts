@@ -7,6 +7,7 @@ import { type ActorNetwork } from "../network/network.ts";
 import { type SandboxRuntime } from "../sandbox/sandbox.ts";
 import { type SnapshotStore } from "../store/snapshots.ts";
 import { type Tombstones } from "../tombstones/tombstones.ts";
+import { type VolumeTools } from "../volumes/actor-volumes.ts";
 import { type WriteBack } from "../writeback/writeback.ts";
 import { type AteletMetrics } from "../metrics.ts";
 import { type RouteLevel } from "./route-level.ts";
@@ -39,6 +40,7 @@ export interface NodeContext {
   tombstones: Tombstones;
   ledger: Ledger;
   writeBack: WriteBack;
+  volumes: VolumeTools;
   /** R16: a snapshot takes its slot before it borrows. */
   snapshotSlots: LimitFunction;
   routers: Routers;

@@ -1,7 +1,7 @@
-import { mkdir, readdir, rename } from "node:fs/promises";
+import { mkdir, rename } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
-import { isMissing, readJson, removeFolder, writeJson } from "../node-files.ts";
+import { namesIn, readJson, removeFolder, writeJson } from "../node-files.ts";
 import { liveVolumesSchema, noVolumes } from "../volumes/stack.ts";
 
 /** What a snapshot saves: Rootfs and Data start the program cold. */
@@ -142,6 +142,8 @@ const recordSchema = z.object({
       startedAtMs: z.number(),
       imageDigest: z.string(),
       fromGeneration: z.number().int(),
+      /** Not a restore of memory. */
+      cold: z.boolean().default(false),
       /** Where its output begins in output.log. */
       outputFrom: z.number().int(),
       /** Its root file system began from a tar of changes: whoever restores its memory must say so again. */
@@ -247,13 +249,4 @@ export class ActorFiles {
 
 export function actorUids(actorsDir: string): Promise<string[]> {
   return namesIn(actorsDir);
-}
-
-async function namesIn(dir: string): Promise<string[]> {
-  try {
-    return await readdir(dir);
-  } catch (error) {
-    if (isMissing(error)) return [];
-    throw error;
-  }
 }

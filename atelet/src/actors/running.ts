@@ -1,5 +1,6 @@
 import { type BackgroundLoad } from "./background-load.ts";
 import { type Booking } from "../ledger/contract.ts";
+import { type UsageWatch } from "../volumes/usage.ts";
 import { type Slot } from "../network/network.ts";
 import { type RouteEndpoint } from "./route-level.ts";
 
@@ -14,6 +15,8 @@ export interface Running {
   rootfsTar: boolean;
   /** Its session ended: paused and cut until it is granted anew. */
   cut: boolean;
+  /** How full its volumes are. */
+  usage: UsageWatch;
   /** How the background load of its memory ended; a suspend waits for it. */
   load: BackgroundLoad;
   /** Set once it is being stopped, by whomever. */

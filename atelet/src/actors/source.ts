@@ -1,8 +1,12 @@
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
 import { type Logger } from "@substrate/lib/log.ts";
 import { type Phases } from "@substrate/lib/phases.ts";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type ActorPrefix } from "../store/snapshots.ts";
 import { type Manifest } from "../store/store.ts";
+import { type ActorVolumes, volumeFile } from "../volumes/actor-volumes.ts";
+import { noVolumes } from "../volumes/stack.ts";
 import { type Generations } from "./generations.ts";
 import { type NodeContext } from "./node-context.ts";
 import { type ActorRecord, type Generation } from "./record.ts";
@@ -12,6 +16,7 @@ export interface SourceOptions {
   record: ActorRecord;
   prefix: ActorPrefix;
   generations: Generations;
+  volumes: ActorVolumes;
   phases: Phases;
   log: Logger;
   save: (options: { durable: boolean }) => Promise<void>;
@@ -45,6 +50,7 @@ export async function claimHead(options: SourceOptions): Promise<void> {
           generations.lose(generation, `epoch ${before?.epoch ?? epoch} went on from another state of this actor`);
         }
       }
+      record.volumes = noVolumes();
       await save({ durable: true });
     }
     const head = await store.claim(prefix, epoch);
@@ -59,7 +65,7 @@ export async function claimHead(options: SourceOptions): Promise<void> {
 export async function findSource(options: SourceOptions): Promise<Generation | undefined> {
   const { node, generations, save, log } = options;
   for (const candidate of generations.usable()) {
-    if (candidate.runtime !== node.runtimeBuild) {
+    if (candidate.fidelity === "Memory" && candidate.runtime !== node.runtimeBuild) {
       throw new SubstrateError(
         "RESTORE_FAILED",
         `generation ${candidate.generation} of actor ${nameOf(options)} was written by runsc ${candidate.runtime}, and ` +
@@ -87,12 +93,17 @@ export async function findSource(options: SourceOptions): Promise<Generation | u
   return undefined;
 }
 
-async function fetch({ node, record, prefix, generations, phases }: SourceOptions, source: Generation): Promise<void> {
+async function fetch(options: SourceOptions, source: Generation): Promise<void> {
+  const { node, record, prefix, generations, volumes, phases } = options;
   await phases.run("download", async () => {
     const dir = await generations.begin(source.generation);
     try {
-      await node.store(record.program.store).download(prefix, source.storage.manifest, dir);
-      await generations.commitFetched(source, { rootfsTar: false, volumes: [] });
+      const manifest = await node.store(record.program.store).download(prefix, source.storage.manifest, dir);
+      const packed = (manifest.volumes ?? []).map(({ name }) => ({ name, path: join(dir, volumeFile(name)) }));
+      await volumes.unpack(packed, async (stacks) => {
+        for (const { path } of packed) await rm(path);
+        await generations.commitFetched(source, { rootfsTar: manifest.rootfsTar === true, volumes: stacks });
+      });
     } catch (error) {
       await generations.abandon(source.generation);
       throw error;

@@ -1,15 +1,21 @@
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { type Phases } from "@substrate/lib/phases.ts";
 import { type Loan } from "../ledger/contract.ts";
+import { type ActorVolumes } from "../volumes/actor-volumes.ts";
+import { ROOTFS_TAR } from "./beginning.ts";
 import { type Generations } from "./generations.ts";
 import { type NodeContext } from "./node-context.ts";
-import { type ActorRecord, type Generation } from "./record.ts";
+import { type ActorRecord, type Fidelity, type Generation } from "./record.ts";
 import { type Running } from "./running.ts";
 
 /** writeback.md: what an image needs beyond the actor's shared memory. */
 const IMAGE_MARGIN_BYTES = 32 * 2 ** 20;
+/** How long a program may take to end when only its volumes are saved, if its drainTimeout is longer. */
+const END_WITHIN_MS = 10_000;
+const END_LOOK_MS = 20;
 /** What holds an image's memory; the rest is small. */
 const PAGES_FILE = "pages.img";
 
@@ -18,6 +24,8 @@ export interface CheckpointOptions {
   id: string;
   record: ActorRecord;
   running: Running;
+  fidelity: Fidelity;
+  volumes: ActorVolumes;
   generations: Generations;
   phases: Phases;
   log: Logger;
@@ -32,7 +40,9 @@ export async function checkpoint(options: CheckpointOptions): Promise<Generation
   const queuedMs = performance.now();
   return node.snapshotSlots(async () => {
     phases.add("slotWait", performance.now() - queuedMs);
-    const loan = await phases.run("borrow", () => borrow(options));
+    if (options.fidelity === "Data") return saveData(options);
+    // What Rootfs writes is small, and goes the usual way.
+    const loan = options.fidelity === "Memory" ? await phases.run("borrow", () => borrow(options)) : undefined;
     let generation: Generation;
     try {
       generation = await writeImage(options, loan);
@@ -57,7 +67,7 @@ async function borrow({ node, id, log }: CheckpointOptions): Promise<Loan | unde
 }
 
 async function writeImage(options: CheckpointOptions, loan: Loan | undefined): Promise<Generation> {
-  const { node, id, record, running, generations, phases } = options;
+  const { node, id, running, generations, phases } = options;
   const number = (generations.newest()?.generation ?? 0) + 1;
   const dir = await generations.begin(number);
   try {
@@ -68,25 +78,68 @@ async function writeImage(options: CheckpointOptions, loan: Loan | undefined): P
       }
       await node.cgroups.moveToSnapshots(id);
     });
-    // R6: without a loan the write goes around the page cache, at disk speed.
-    await phases.run("checkpoint", () => node.runtime.checkpoint(id, dir, { direct: loan === undefined }));
-    return await phases.run("persist", () =>
-      generations.commit({
-        generation: number,
-        epoch: record.grant.epoch,
-        revision: record.program.revision,
-        imageDigest: running.imageDigest,
-        runtime: node.runtimeBuild,
-        fidelity: "Memory",
-        envDigest: record.envDigest,
-        rootfsTar: running.rootfsTar,
-        volumes: record.volumes.stacks,
-        createdAtMs: Date.now(),
-      }),
-    );
+    await phases.run("checkpoint", async () => {
+      if (options.fidelity === "Rootfs") await node.runtime.saveRootfs(id, join(dir, ROOTFS_TAR));
+      // R6: without a loan the write goes around the page cache, at disk speed.
+      else await node.runtime.checkpoint(id, dir, { direct: loan === undefined });
+    });
+    return await phases.run("persist", () => commit(options, number));
   } catch (error) {
     await undo(options, number, error);
     throw asSubstrateError(error);
+  }
+}
+
+/** From the rename on the volumes as they are now belong to the generation: nothing may be written to them any more. */
+function commit(options: CheckpointOptions, number: number): Promise<Generation> {
+  const { node, record, running, generations, volumes, fidelity } = options;
+  return volumes.exclusive(async () => {
+    const generation = await generations.commit({
+      generation: number,
+      epoch: record.grant.epoch,
+      revision: record.program.revision,
+      imageDigest: running.imageDigest,
+      runtime: node.runtimeBuild,
+      fidelity,
+      envDigest: record.envDigest,
+      rootfsTar: running.rootfsTar,
+      createdAtMs: Date.now(),
+      volumes: record.volumes.stacks,
+    });
+    volumes.saved({ generation: number, epoch: record.grant.epoch });
+    return generation;
+  });
+}
+
+/**
+ * A generation of the volumes alone: the program is told to end, so that it can leave them as it wants to find them,
+ * and is killed when it does not. From then on there is no way back: what fails leaves the actor crashed, its volumes
+ * as they are.
+ */
+async function saveData(options: CheckpointOptions): Promise<Generation> {
+  const { node, id, record, running, generations, phases } = options;
+  const number = (generations.newest()?.generation ?? 0) + 1;
+  await generations.begin(number);
+  await phases.run("end", async () => {
+    // A cut sandbox stands still, and a standing one hears nothing.
+    if (!running.cut) {
+      await node.runtime.signal(id, "SIGTERM");
+      await ended(options, Math.min(record.program.drainTimeoutMs, END_WITHIN_MS));
+    }
+    await node.network.block(running.slot);
+    await node.runtime.delete(id);
+  });
+  return phases.run("persist", () => commit(options, number));
+}
+
+async function ended({ node, id, log }: CheckpointOptions, withinMs: number): Promise<void> {
+  const endMs = performance.now() + withinMs;
+  while (await node.runtime.alive(id)) {
+    if (performance.now() > endMs) {
+      log.info("the program did not end by itself and is killed", { withinMs });
+      return;
+    }
+    await delay(END_LOOK_MS);
   }
 }
 

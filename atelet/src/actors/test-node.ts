@@ -16,6 +16,7 @@ import { Tombstones } from "../tombstones/tombstones.ts";
 import { type AsyncPageCache } from "../writeback/cache-worker.ts";
 import { WriteBack } from "../writeback/writeback.ts";
 import { type Assignment, NodeActors } from "./node-actors.ts";
+import { FakeMounts } from "../volumes/fake-mounts.ts";
 import { type NodeContext, type Routers } from "./node-context.ts";
 import { type Program } from "./record.ts";
 import { Releases } from "./releases.ts";
@@ -234,6 +235,8 @@ export class TestNode {
   readonly storeDir: string;
   session = "s1";
   readonly snapshotSlots = pLimit(2);
+  readonly mounts = new FakeMounts();
+  readonly #jobs = pLimit(2);
   ledger = new MemoryLedger({ limitBytes: 2 ** 30, reserveBytes: 0 });
   actors!: NodeActors;
   tombstones!: Tombstones;
@@ -296,6 +299,7 @@ export class TestNode {
         log,
         signal: this.#ending.signal,
       }),
+      volumes: { mounts: this.mounts, jobs: this.#jobs, originsDir: join(this.dir, "origins") },
       snapshotSlots: this.snapshotSlots,
       routers: this.routers,
       metrics,

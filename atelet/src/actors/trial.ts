@@ -4,6 +4,8 @@ import { join } from "node:path";
 import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
 import { Phases } from "@substrate/lib/phases.ts";
 import { removeFolder } from "../node-files.ts";
+import { ActorVolumes } from "../volumes/actor-volumes.ts";
+import { noVolumes } from "../volumes/stack.ts";
 import { Launcher } from "./launcher.ts";
 import { lastLines } from "./output-log.ts";
 import { type NodeContext, RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
@@ -46,11 +48,13 @@ export class Trials {
       deadlineMs: ROOM_WITHIN_MS,
     });
     const phases = new Phases();
+    const volumes = this.#volumes(join(dir, "volumes"), program);
     try {
       const files = { bundle: join(dir, "bundle"), identity: join(dir, "identity"), log: join(dir, "output.log") };
       await mkdir(files.bundle, { recursive: true });
       await mkdir(files.identity, { recursive: true });
       const launcher = new Launcher(node);
+      const binds = await volumes.attach(program.volumeMounts, noVolumes);
       const startMs = performance.now();
       const launched = launcher.launch({
         id,
@@ -63,6 +67,8 @@ export class Trials {
         files,
         program,
         image,
+        volumes: binds,
+        generation: 0,
         readyWithinMs: READY_WITHIN_MS,
         phases,
         title: `the trial run of Template ${program.templateName}`,
@@ -81,8 +87,24 @@ export class Trials {
       return { imageDigest: image.digest, readyMs };
     } finally {
       booking.free();
+      await volumes.close();
       await removeFolder(dir);
     }
+  }
+
+  /** They begin empty, and nothing of them stays. */
+  #volumes(dir: string, { templateName }: Program): ActorVolumes {
+    const nothing = (): Promise<void> => Promise.resolve();
+    return new ActorVolumes({
+      tools: this.#node.volumes,
+      dir,
+      name: `trial of Template ${templateName}`,
+      record: { volumes: noVolumes() },
+      frozen: () => [],
+      rewriteFrozen: nothing,
+      save: nothing,
+      log: this.#node.log,
+    });
   }
 }
 

@@ -1,6 +1,9 @@
 import { type SubstrateError, asSubstrateError } from "@substrate/lib/errors.ts";
 import { type Logger } from "@substrate/lib/log.ts";
+import { removeFolder } from "../node-files.ts";
 import { type ActorPrefix } from "../store/snapshots.ts";
+import { type Manifest } from "../store/store.ts";
+import { type ActorVolumes } from "../volumes/actor-volumes.ts";
 import { type Generations } from "./generations.ts";
 import { type NodeContext } from "./node-context.ts";
 import { type ActorRecord, type Generation } from "./record.ts";
@@ -23,6 +26,7 @@ export interface UploaderOptions {
   record: ActorRecord;
   prefix: ActorPrefix;
   generations: Generations;
+  volumes: ActorVolumes;
   log: Logger;
   /** Called after every change of a storage state, to save and report it. */
   changed: () => Promise<void>;
@@ -126,21 +130,10 @@ export class Uploader {
     target.storage.message = "being uploaded";
     const startMs = performance.now();
     try {
-      const result = await node.store(record.program.store).commit(
-        this.#options.prefix,
-        {
-          format: 1,
-          actor: { uid: record.actor.uid, namespace: record.actor.namespace, name: record.actor.name },
-          generation: target.generation,
-          epoch: target.epoch,
-          revision: target.revision,
-          imageDigest: target.imageDigest,
-          fidelity: "Memory",
-          sandbox: { class: "gvisor", runtime: target.runtime, architecture: "amd64" },
-          createdAt: new Date(target.createdAtMs).toISOString(),
-        },
-        generations.path(target.generation),
-      );
+      const packed = await this.#packVolumes(target);
+      const result = await node
+        .store(record.program.store)
+        .commit(this.#options.prefix, this.#manifest(target), generations.path(target.generation), ...packed);
       target.storage = {
         state: "COMPLETED",
         manifest: `${target.generation}-${target.epoch}/manifest.json`,
@@ -162,11 +155,43 @@ export class Uploader {
     } catch (thrown) {
       this.#failed(target, asSubstrateError(thrown));
     } finally {
+      await removeFolder(generations.scratch(target.generation));
       await unpin();
     }
     await changed();
     this.#settle();
     if (target.storage.state === "COMPLETED") await this.#collect(target);
+  }
+
+  /** @returns the folder with an archive of each volume, if there are any. */
+  async #packVolumes({ generation }: Generation): Promise<string[]> {
+    const { generations, volumes } = this.#options;
+    if ((generations.local(generation)?.volumes ?? []).length === 0) return [];
+    const dir = generations.scratch(generation);
+    await volumes.pack(() => generations.local(generation)?.volumes ?? [], dir);
+    return [dir];
+  }
+
+  #manifest(target: Generation): Omit<Manifest, "files" | "sizeBytes"> {
+    const { record, generations } = this.#options;
+    const local = generations.local(target.generation);
+    const volumes = (local?.volumes ?? []).map(({ name }) => ({ name }));
+    const more = {
+      ...(volumes.length > 0 && { volumes }),
+      ...(local?.rootfsTar === true && { rootfsTar: true }),
+    };
+    return {
+      format: target.fidelity === "Memory" && Object.keys(more).length === 0 ? 1 : 2,
+      actor: { uid: record.actor.uid, namespace: record.actor.namespace, name: record.actor.name },
+      generation: target.generation,
+      epoch: target.epoch,
+      revision: target.revision,
+      imageDigest: target.imageDigest,
+      fidelity: target.fidelity,
+      sandbox: { class: "gvisor", runtime: target.runtime, architecture: "amd64" },
+      createdAt: new Date(target.createdAtMs).toISOString(),
+      ...more,
+    };
   }
 
   #failed(target: Generation, error: SubstrateError): void {
@@ -192,9 +217,12 @@ export class Uploader {
       log.warn("older generations are kept: this one could not be restored", { generation: completed.generation });
       return;
     }
+    const stored = generations.all().filter(({ storage }) => storage.state === "COMPLETED");
+    const kept = stored.slice(0, record.program.history);
     for (const older of generations.all().filter((g) => g.generation < completed.generation)) {
       try {
         await generations.evict(older.generation);
+        if (kept.includes(older)) continue;
         if (older.storage.manifest !== "") {
           await node.store(record.program.store).collect(prefix, older.generation, older.epoch);
         }

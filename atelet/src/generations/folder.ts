@@ -1,7 +1,7 @@
 import { mkdir, readdir, rename, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
-import { isMissing, readJson, removeFolder, writeJson } from "../node-files.ts";
+import { isMissing, namesIn, readJson, removeFolder, writeJson } from "../node-files.ts";
 import { stackSchema } from "../volumes/stack.ts";
 
 const recordSchema = z.object({
@@ -66,6 +66,11 @@ export class GenerationFolder {
     return whole;
   }
 
+  /** A folder beside a generation's that `load` removes. */
+  scratch(generation: number): string {
+    return `${this.#home(generation)}.scratch`;
+  }
+
   /** Replaces what is recorded of a committed generation, in one step. */
   async rewrite(record: GenerationRecord): Promise<void> {
     await writeJson(join(this.#home(record.generation), recordName), record, { durable: false });
@@ -124,15 +129,6 @@ export class GenerationFolder {
 
   #home(generation: number): string {
     return join(this.#dir, String(generation));
-  }
-}
-
-async function namesIn(dir: string): Promise<string[]> {
-  try {
-    return await readdir(dir);
-  } catch (error) {
-    if (isMissing(error)) return [];
-    throw error;
   }
 }
 

@@ -100,7 +100,7 @@ const fidelities = {
 } as const;
 
 /** Undefined for what the caller left open. */
-function fidelityFromWire(wire: WireFidelity): Fidelity | undefined {
+export function fidelityFromWire(wire: WireFidelity): Fidelity | undefined {
   return (Object.keys(fidelities) as Fidelity[]).find((fidelity) => fidelities[fidelity] === wire);
 }
 
@@ -179,7 +179,11 @@ export function reportToWire(actor: Actor, sequence: number): ActorReport {
     sequence: BigInt(sequence),
     envDigest: "",
     crashLoop: undefined,
-    volumes: [],
+    volumes: actor.volumeUsage().map(({ name, usedBytes, limitBytes }) => ({
+      name,
+      usedBytes: BigInt(usedBytes),
+      limitBytes: BigInt(limitBytes),
+    })),
     floor: BigInt(record.floor),
   };
 }

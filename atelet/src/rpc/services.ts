@@ -35,6 +35,7 @@ import { duplexHandler, type RpcServerOptions, streamHandler, unaryHandler } fro
 import { type NodeActors } from "../actors/node-actors.ts";
 import { type Trials } from "../actors/trial.ts";
 import {
+  fidelityFromWire,
   generationToWire,
   grantFromWire,
   keyFromWire,
@@ -105,6 +106,7 @@ function operatorService({ actors, trials, reports, callers, log }: ServicesOpti
         mode: request.mode === SuspendMode.SUSPEND_MODE_SYNC ? "SYNC" : "ASYNC",
         force: request.force,
         targetGeneration: number(request.targetGeneration),
+        fidelity: fidelityFromWire(request.fidelity),
       });
       if (generation === undefined) return { generation: undefined };
       const local = actor.generations.local(generation.generation) !== undefined;

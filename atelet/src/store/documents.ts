@@ -2,8 +2,8 @@ import { z } from "zod";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type Head, type Manifest } from "./store.ts";
 
-/** The newest format of manifests that this build reads and the one that it writes. */
-const manifestFormat = 1;
+/** The newest format of manifests that this build reads. It writes 1 where that says all. */
+const manifestFormat = 2;
 
 const fileName = z.string().regex(/^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$/);
 const count = z.int().nonnegative();
@@ -11,13 +11,15 @@ const count = z.int().nonnegative();
 const headSchema = z.object({ epoch: count, generation: count, manifest: z.string().nullable() });
 
 const manifestSchema = z.object({
-  format: z.literal(manifestFormat),
+  format: z.union([z.literal(1), z.literal(manifestFormat)]),
   actor: z.object({ uid: z.string(), namespace: z.string(), name: z.string() }),
   generation: count,
   epoch: count,
   revision: z.string(),
   imageDigest: z.string(),
-  fidelity: z.literal("Memory"),
+  fidelity: z.enum(["Memory", "Rootfs", "Data"]),
+  volumes: z.array(z.object({ name: z.string().regex(/^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/) })).optional(),
+  rootfsTar: z.boolean().optional(),
   sandbox: z.object({ class: z.literal("gvisor"), runtime: z.string(), architecture: z.string() }),
   createdAt: z.string(),
   sizeBytes: count,

@@ -253,7 +253,7 @@ it("says what is damaged, missing, misplaced or too new", async () => {
     ["{", "SNAPSHOT_DAMAGED", "not JSON"],
     [good.replace('"generation":1', '"generation":2'), "SNAPSHOT_DAMAGED", "generation 2"],
     [good.replace("pages.img", "../../x"), "SNAPSHOT_DAMAGED", "name"],
-    [good.replace('"format":1', '"format":2'), "RESTORE_FAILED", "upgrade the atelet"],
+    [good.replace('"format":1', '"format":3'), "RESTORE_FAILED", "upgrade the atelet"],
   ] as const) {
     await store.put(key, Buffer.from(bad));
     await expect(read()).rejects.toMatchObject({ code, message: expect.stringContaining(message) as string });

@@ -34,7 +34,7 @@ export class ObjectSnapshotStore implements SnapshotStore {
   async commit(
     prefix: ActorPrefix,
     manifest: Omit<Manifest, "files" | "sizeBytes">,
-    dir: string,
+    ...dirs: readonly string[]
   ): Promise<CommitResult> {
     const { generation, epoch } = manifest;
     const key = manifestKey(generation, epoch);
@@ -47,7 +47,7 @@ export class ObjectSnapshotStore implements SnapshotStore {
     const before = await this.head(prefix);
     if (before?.manifest === key) return this.#committed(prefix, key);
     next(before);
-    const files = await this.#putFiles(prefix, key, dir);
+    const files = await this.#putFiles(prefix, key, dirs);
     const sizeBytes = files.reduce((sum, file) => sum + file.sizeBytes, 0);
     const body = Buffer.from(JSON.stringify({ ...manifest, sizeBytes, files } satisfies Manifest));
     await this.#store.put(objectKey(prefix, key), body);
@@ -128,16 +128,23 @@ export class ObjectSnapshotStore implements SnapshotStore {
     for (const key of await this.#store.list(prefix)) if (key !== except) await this.#store.delete(key);
   }
 
-  async #putFiles(prefix: ActorPrefix, key: string, dir: string): Promise<ManifestFile[]> {
-    const entries = await readdir(dir, { withFileTypes: true });
-    const wrong = entries.find((entry) => !entry.isFile() || entry.name === manifestName);
-    if (wrong || entries.length === 0) {
-      const reason = wrong ? `${wrong.name} does not belong there` : "it is empty";
-      throw new SubstrateError("INTERNAL", `${dir} is no folder of snapshot files: ${reason}`);
+  async #putFiles(prefix: ActorPrefix, key: string, dirs: readonly string[]): Promise<ManifestFile[]> {
+    const paths: { name: string; path: string }[] = [];
+    for (const dir of dirs) {
+      for (const entry of await readdir(dir, { withFileTypes: true })) {
+        const { name } = entry;
+        if (!entry.isFile() || name === manifestName || paths.some((other) => other.name === name)) {
+          throw new SubstrateError("INTERNAL", `${dir} is no folder of snapshot files: ${name} does not belong there`);
+        }
+        paths.push({ name, path: join(dir, name) });
+      }
+    }
+    if (paths.length === 0) {
+      throw new SubstrateError("INTERNAL", `${dirs.join(", ")} is no folder of snapshot files: it is empty`);
     }
     const files: ManifestFile[] = [];
-    for (const name of entries.map((entry) => entry.name).sort()) {
-      const stored = await this.#store.putFile(objectKey(prefix, key.replace(manifestName, name)), join(dir, name));
+    for (const { name, path } of paths.sort((a, b) => (a.name < b.name ? -1 : 1))) {
+      const stored = await this.#store.putFile(objectKey(prefix, key.replace(manifestName, name)), path);
       files.push({ name, ...stored });
     }
     return files;

@@ -37,10 +37,14 @@ export interface SnapshotStore {
    */
   claim(prefix: ActorPrefix, epoch: number): Promise<Head>;
   /**
-   * Stores the files of a generation, then the manifest, then the head (If-Match). Idempotent; a head that already
+   * Stores the files of a generation, all that are in the folders, then the manifest, then the head (If-Match). Idempotent; a head that already
    * names this manifest is success. Throws SUPERSEDED when the head has a higher epoch, or a higher generation.
    */
-  commit(prefix: ActorPrefix, manifest: Omit<Manifest, "files" | "sizeBytes">, dir: string): Promise<CommitResult>;
+  commit(
+    prefix: ActorPrefix,
+    manifest: Omit<Manifest, "files" | "sizeBytes">,
+    ...dirs: readonly string[]
+  ): Promise<CommitResult>;
   /**
    * Puts the head back to a generation that is still stored, so that nobody restores a newer one any more. Idempotent.
    * Throws SUPERSEDED when the head has a higher epoch, SNAPSHOT_DAMAGED when that generation is not there.

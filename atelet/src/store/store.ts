@@ -44,13 +44,18 @@ export interface ManifestFile {
 
 /** <actor prefix>/<generation>-<epoch>/manifest.json */
 export interface Manifest {
-  format: 1;
+  /** 2 where there is anything but the memory and root file system of fidelity Memory. */
+  format: 1 | 2;
   actor: { uid: string; namespace: string; name: string };
   generation: number;
   epoch: number;
   revision: string;
   imageDigest: string;
-  fidelity: "Memory";
+  fidelity: "Memory" | "Rootfs" | "Data";
+  /** Each one's content is the file volume-<name>.tar. */
+  volumes?: { name: string }[] | undefined;
+  /** The root file system of the program began from a tar of changes: a restore must say so again. */
+  rootfsTar?: boolean | undefined;
   sandbox: { class: "gvisor"; runtime: string; architecture: string };
   createdAt: string;
   sizeBytes: number;

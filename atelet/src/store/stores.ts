@@ -47,9 +47,9 @@ class OpenedOnUse implements SnapshotStore {
   async commit(
     prefix: ActorPrefix,
     manifest: Omit<Manifest, "files" | "sizeBytes">,
-    dir: string,
+    ...dirs: readonly string[]
   ): Promise<CommitResult> {
-    return (await this.#open(prefix)).commit(prefix, manifest, dir);
+    return (await this.#open(prefix)).commit(prefix, manifest, ...dirs);
   }
 
   async manifest(prefix: ActorPrefix, key: string): Promise<Manifest> {

@@ -1,0 +1,56 @@
+import { join } from "node:path";
+import { SubstrateError } from "@substrate/lib/errors.ts";
+import { type LiveVolumes } from "../volumes/stack.ts";
+import { type Generations } from "./generations.ts";
+import { type ActorRecord, type Generation } from "./record.ts";
+
+/** What a start goes on from. */
+export interface Beginning {
+  /** For its identity; 0: a cold start from nothing, or but the volumes. */
+  generation: number;
+  /** The image of memory to restore; absent: a cold start. */
+  restore?: { imageDir: string };
+  /** See SandboxSpec: with what the root file system begins at a cold start, and what a restore must name again. */
+  rootfsTar?: string;
+  /** What the volumes begin with, as it is written down when they are mounted. */
+  volumes: () => Pick<LiveVolumes, "base" | "stacks">;
+  /** Lets its files go. */
+  release: () => Promise<void>;
+}
+
+/** Beside an image's files, in a generation of fidelity Rootfs. */
+export const ROOTFS_TAR = "rootfs.tar";
+/** Any file will do for a restore, which reads nothing of it. */
+const NOTHING = "/dev/null";
+
+/** A cold start with the volumes as they are. */
+export function coldBeginning(record: ActorRecord): Beginning {
+  return { generation: 0, volumes: () => record.volumes, release: () => Promise.resolve() };
+}
+
+/**
+ * A start from a generation whose files are here. Its memory goes with its volumes; where the program starts cold, as
+ * it always does at a boot, the volumes stay as they are now if they come from that generation.
+ */
+export function beginningFrom(
+  { generation, epoch, fidelity }: Generation,
+  generations: Generations,
+  record: ActorRecord,
+  options: { boot: boolean } = { boot: false },
+): Beginning {
+  const local = generations.local(generation);
+  if (local === undefined) throw new SubstrateError("INTERNAL", `generation ${generation} is not on this node`);
+  const release = generations.pin(generation);
+  const base = { generation, epoch };
+  const saved: Beginning["volumes"] = () => ({ base, stacks: generations.local(generation)?.volumes ?? [] });
+  if (fidelity === "Memory" && !options.boot) {
+    const restore = { imageDir: generations.path(generation) };
+    return { generation, restore, ...(local.rootfsTar && { rootfsTar: NOTHING }), volumes: saved, release };
+  }
+  const live = record.volumes.base;
+  const goOn = live.generation === generation && live.epoch === epoch;
+  const volumes = goOn ? (): LiveVolumes => record.volumes : saved;
+  if (options.boot) return { generation: 0, volumes, release };
+  const rootfsTar = join(generations.path(generation), ROOTFS_TAR);
+  return { generation, ...(fidelity === "Rootfs" && { rootfsTar }), volumes, release };
+}
