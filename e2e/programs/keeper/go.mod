@@ -1,0 +1,3 @@
+module keeper
+
+go 1.24
