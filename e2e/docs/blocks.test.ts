@@ -1,6 +1,9 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { expect, it } from "vitest";
 import { parseAllDocuments } from "yaml";
 import { blocksOf, pages, pageText } from "./pages.ts";
+import { repository } from "./tables.ts";
 
 const blocks = pages.flatMap(blocksOf);
 
@@ -22,9 +25,9 @@ it("a block that is not run has a reason that a reader understands", () => {
 });
 
 it("every comment about a block stands right before one", () => {
-  const comments = pages.flatMap((page) => pageText(page).match(/^<!-- (not run|shows):/gm) ?? []);
-  const used = blocks.flatMap(({ notRun, shows }) => [...shows, ...(notRun === undefined ? [] : [notRun])]);
-  expect(used).toHaveLength(comments.length);
+  const comments = pages.flatMap((page) => pageText(page).match(/^<!-- (not run|shows|from):/gm) ?? []);
+  const used = blocks.flatMap(({ notRun, shows, from }) => [...shows, notRun, from]);
+  expect(used.filter((note) => note !== undefined)).toHaveLength(comments.length);
 });
 
 it("every YAML block is YAML", () => {
@@ -32,5 +35,13 @@ it("every YAML block is YAML", () => {
     if (language !== "yaml") continue;
     const documents = parseAllDocuments(body);
     expect(Array.isArray(documents) ? documents.flatMap(({ errors }) => errors) : ["empty"], place).toEqual([]);
+  }
+});
+
+it("a block that comes from a file is that file", () => {
+  const copies = blocks.filter(({ from }) => from !== undefined);
+  expect(copies.length).toBeGreaterThan(0);
+  for (const { place, from = "", body } of copies) {
+    expect(body, place).toBe(readFileSync(join(repository, from), "utf8"));
   }
 });

@@ -12,6 +12,8 @@ export interface Block {
   notRun: string | undefined;
   /** Of comments before the block, `<!-- shows: TEXT -->`: what its output must contain. */
   shows: string[];
+  /** Of a comment before the block, `<!-- from: PATH -->`: the file of the repository that it is a copy of. */
+  from: string | undefined;
 }
 
 /** All pages that people read, below the repository. */
@@ -21,12 +23,12 @@ export function pageText(page: string): string {
   return readFileSync(join(repository, page), "utf8");
 }
 
-const fence = /^((?:<!-- (?:not run|shows): .*? -->\n)*)```(\S*)\n(.*?)^```$/gms;
+const fence = /^((?:<!-- (?:not run|shows|from): .*? -->\n)*)```(\S*)\n(.*?)^```$/gms;
 
 export function blocksOf(page: string): Block[] {
   const text = pageText(page);
   return [...text.matchAll(fence)].map(({ index, 0: all, 1: notes = "", 2: language = "", 3: body = "" }) => {
-    const said = [...notes.matchAll(/<!-- (not run|shows): (.*?) -->/gs)].map(([, kind, what = ""]) => ({
+    const said = [...notes.matchAll(/<!-- (not run|shows|from): (.*?) -->/gs)].map(([, kind, what = ""]) => ({
       kind,
       what: what.trim(),
     }));
@@ -36,6 +38,7 @@ export function blocksOf(page: string): Block[] {
       language,
       body,
       notRun: said.find(({ kind }) => kind === "not run")?.what,
+      from: said.find(({ kind }) => kind === "from")?.what,
       shows: said.filter(({ kind }) => kind === "shows").map(({ what }) => what),
     };
   });
