@@ -17,6 +17,7 @@ import { MemoryLedger } from "./ledger/ledger.ts";
 import { createAteletMetrics } from "./metrics.ts";
 import { NftActorNetwork } from "./network/nft-network.ts";
 import { removeFolder } from "./node-files.ts";
+import { Origins } from "./origins/origins.ts";
 import { ReportStream } from "./rpc/report-stream.ts";
 import { RouteHub } from "./rpc/route-hub.ts";
 import { ateletServices } from "./rpc/services.ts";
@@ -113,6 +114,19 @@ const tombstones = new Tombstones({
 });
 await tombstones.load();
 
+const origins = new Origins({
+  dir: inState("origins"),
+  runtimeBuild,
+  store: (name) => stores.get(name),
+  inUse: () => actors.originsInUse(),
+  count: (count) => {
+    metrics.origins.set(count);
+  },
+  log,
+  signal: ending.signal,
+});
+await origins.load();
+
 const node: NodeContext = {
   stateDir: config.stateDir,
   actorsDir: inState("actors"),
@@ -124,6 +138,7 @@ const node: NodeContext = {
   store: (name) => stores.get(name),
   storeNames: () => stores.names(),
   tombstones,
+  origins,
   ledger,
   writeBack,
   volumes: { mounts, jobs: pLimit(VOLUME_JOBS), originsDir: inState("origins") },

@@ -11,6 +11,8 @@ export interface AteletMetrics {
   uploads: Counter<"outcome">;
   overdueLoans: Counter;
   tombstones: Gauge;
+  origins: Gauge;
+  originStarts: Counter<"kind" | "outcome">;
 }
 
 export function createAteletMetrics(registry: Registry, ledger: Ledger, runningActors: () => number): AteletMetrics {
@@ -68,6 +70,17 @@ export function createAteletMetrics(registry: Registry, ledger: Ledger, runningA
     tombstones: new Gauge({
       name: "substrate_atelet_tombstones",
       help: "Deleted actors and snapshots whose data has not been removed from every store yet.",
+      registers: [registry],
+    }),
+    origins: new Gauge({
+      name: "substrate_atelet_origins",
+      help: "Golden snapshots and tags whose files are on this node, for actors to start from.",
+      registers: [registry],
+    }),
+    originStarts: new Counter({
+      name: "substrate_atelet_origin_starts_total",
+      help: "First starts of actors from a golden snapshot or a tag.",
+      labelNames: ["kind", "outcome"],
       registers: [registry],
     }),
     overdueLoans: new Counter({

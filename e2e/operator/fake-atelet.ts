@@ -12,6 +12,8 @@ import {
   type SetHoldRequest,
   SuspendMode,
   type SuspendRequest,
+  type TagRequest,
+  type TagResponse,
   type WatchActorsRequest,
   type WatchActorsResponse,
 } from "@substrate/lib/gen/substrate/atelet/v1/atelet.ts";
@@ -23,7 +25,10 @@ import {
   type Operation,
   OperationResult,
   OperationType,
+  type Origin,
   StorageState,
+  type StoredPrefix,
+  type StoredSnapshot,
 } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { type KubeClient } from "@substrate/lib/kube/client.ts";
 import { leases, microTime } from "@substrate/lib/kube/types.ts";
@@ -46,7 +51,7 @@ type Event = NonNullable<WatchActorsResponse["event"]>;
 
 /** A call as it came, for assertions. */
 export interface Call {
-  method: "assign" | "resume" | "suspend" | "release" | "setHold" | "tryProgram";
+  method: "assign" | "resume" | "suspend" | "release" | "setHold" | "tryProgram" | "tag" | "deleteStored";
   uid: string;
   epoch: number;
   /** Monotonic clock. */
@@ -68,10 +73,19 @@ export class FakeAtelet {
   readonly badImages = new Map<string, SubstrateError>();
   /** Awaited by resume before it answers. */
   resumeGate: Promise<void> = Promise.resolve();
+  /** What is stored under the prefixes of Snapshot objects, by their uid. */
+  readonly stored = new Map<string, StoredSnapshot & { prefix: StoredPrefix }>();
+  /** Awaited by tag before it stores anything. */
+  tagGate: Promise<void> = Promise.resolve();
   /** Awaited by a deleting release before it answers. */
   deleteGate: Promise<void> = Promise.resolve();
   /** Awaited before each report to the operator is sent. */
   reportGate: Promise<void> = Promise.resolve();
+  /** Revisions of actors that are only in the store. */
+  readonly storedRevisions = new Map<string, string>();
+  /** Origins of the newest assignments, by the actor's uid. */
+  readonly origins = new Map<string, Origin | undefined>();
+  runtime = "fake";
   session: string = randomUUID();
   /** As an atelet does, it refuses terms below the highest that it has heard. */
   highestTerm = 0n;
@@ -113,8 +127,13 @@ export class FakeAtelet {
       readOperations: unaryHandler(options, () => notScripted("readOperations")),
       readUsage: unaryHandler(options, () => notScripted("readUsage")),
       exec: duplexHandler(options, () => notScripted("exec")),
-      tag: unaryHandler(options, () => notScripted("tag")),
-      deleteStored: unaryHandler(options, () => notScripted("deleteStored")),
+      tag: unaryHandler(options, (request) => this.#tag(this.#follow(request))),
+      deleteStored: unaryHandler(options, (request) => {
+        const uid = this.#follow(request).prefix?.uid ?? "";
+        this.#note("deleteStored", uid, 0n);
+        this.stored.delete(uid);
+        return Promise.resolve({});
+      }),
       watchActors: streamHandler<WatchActorsRequest, WatchActorsResponse>(options, async (call, { signal }) => {
         this.#follow(call.request);
         const pending: Event[] = [
@@ -215,7 +234,7 @@ export class FakeAtelet {
       bookedBytes: 0n,
       lentBytes: 0n,
       reserveBytes: 128n * mebibyte,
-      runtime: "fake",
+      runtime: this.runtime,
     };
   }
 
@@ -242,7 +261,7 @@ export class FakeAtelet {
     return report;
   }
 
-  async #assign({ actor, grant, program, held }: AssignRequest): Promise<Record<string, never>> {
+  async #assign({ actor, grant, program, held, origin }: AssignRequest): Promise<Record<string, never>> {
     if (actor === undefined || grant === undefined) throw new SubstrateError("INVALID", "no actor or grant");
     this.#note("assign", actor.uid, grant.epoch);
     if (grant.session !== this.session) throw new SubstrateError("STALE_SESSION", "another session");
@@ -266,6 +285,7 @@ export class FakeAtelet {
       floor: 0n,
     };
     this.actors.set(actor.uid, report);
+    this.origins.set(actor.uid, origin);
     this.change(actor.uid, { grant, held });
     return Promise.resolve({});
   }
@@ -350,10 +370,43 @@ export class FakeAtelet {
     if (!deleting && report?.state === ActorState.ACTOR_STATE_RUNNING)
       throw new SubstrateError("NOT_RELEASABLE", "runs");
     if (deleting) await this.deleteGate;
+    else if (report !== undefined) this.storedRevisions.set(uid, report.revision);
     this.released.set(uid, Number(epoch));
     this.actors.delete(uid);
     for (const watcher of this.#watchers) watcher({ $case: "gone", value: { uid, epoch } });
     return { done: true, message: "" };
+  }
+
+  async #tag({ actor, epoch, target }: TagRequest): Promise<TagResponse> {
+    const uid = actor?.uid ?? "";
+    this.#note("tag", uid, epoch);
+    if (target === undefined) throw new SubstrateError("INVALID", "no target");
+    await this.tagGate;
+    const already = this.stored.get(target.uid);
+    if (already !== undefined) return { stored: already };
+    const report = epoch === 0n ? undefined : this.#granted(uid, epoch);
+    if (epoch !== 0n && report?.generations.length === 0 && report.state !== ActorState.ACTOR_STATE_RUNNING) {
+      throw new SubstrateError("INVALID", `Actor ${actor?.namespace ?? ""}/${actor?.name ?? ""} has no state yet`);
+    }
+    const revision = report?.revision ?? this.storedRevisions.get(uid);
+    if (revision === undefined) throw new SubstrateError("UNKNOWN_ACTOR", `nothing of ${uid} is in the store`);
+    const stored = this.#store(target, { generation: report?.generations[0]?.generation ?? 1n, revision });
+    return { stored };
+  }
+
+  #store(prefix: StoredPrefix, of: Pick<StoredSnapshot, "generation" | "revision">): StoredSnapshot {
+    const stored = {
+      ...of,
+      prefix,
+      location: `${prefix.clusterUid}/${prefix.namespaceUid}/${prefix.uid}/1-1`,
+      digest: "sha256:stored",
+      sizeBytes: 2_048n,
+      storedBytes: 1_024n,
+      fidelity: Fidelity.FIDELITY_MEMORY,
+      runtime: this.runtime,
+    };
+    this.stored.set(prefix.uid, stored);
+    return stored;
   }
 
   async #setHold({ actorUid, epoch, held }: SetHoldRequest): Promise<Record<string, never>> {

@@ -30,6 +30,7 @@ import { LateEvents } from "./late-events.ts";
 import { type OperatorMetrics } from "./metrics.ts";
 import { hiddenForMs } from "./operation-record.ts";
 import { type Operations } from "./operations.ts";
+import { isUnstartedFork, sourceTrouble } from "./origins.ts";
 import { type Plans } from "./plans.ts";
 import { type ReconcileResult } from "./queue.ts";
 import { SettledStates } from "./settled-states.ts";
@@ -207,13 +208,15 @@ export class ActorReconciler {
   }
 
   async #writeStatus(actor: Actor, findings: Findings): Promise<void> {
-    const { atelets, client, events, metrics, operations, templates, waker } = this.#options;
+    const { atelets, client, events, metrics, operations, snapshots, templates, waker } = this.#options;
     const { uid = "", name, namespace } = actor.metadata;
     const nodeName = actor.status?.assignment?.nodeName;
+    const sourceName = actor.spec.source?.snapshotRef.name ?? "";
     const hints = new Map(actor.status?.snapshots?.map((entry) => [entry.generation, entry.nodeName]));
     const seen: Omit<ActorWorld, "state"> = {
       actor,
       template: templates.get(namespace, actor.spec.templateRef.name),
+      source: isUnstartedFork(actor) ? sourceTrouble(actor, snapshots.get(namespace, sourceName)) : undefined,
       node: nodeName === undefined ? undefined : atelets.view(nodeName),
       report: nodeName === undefined ? undefined : atelets.report(nodeName, uid),
       localNode: (generation) => atelets.localNode(uid, generation, hints.get(generation)),

@@ -66,6 +66,7 @@ function statusOf(
   const seen = {
     actor: actorWith(),
     template,
+    source: undefined,
     node: undefined,
     report: undefined,
     localNode: () => "node-a",

@@ -3,6 +3,7 @@ import { type ActorReport } from "@substrate/lib/gen/substrate/atelet/v1/types.t
 import { type ConditionFacts, isoSeconds, mergeConditions } from "./conditions.ts";
 import { maxListed, newestGeneration, snapshotEntries } from "./generations.ts";
 import { type OperationRecord, publishedOperation } from "./operation-record.ts";
+import { isUnstartedFork } from "./origins.ts";
 import { type Reason, reasonOf } from "./reasons.ts";
 
 /** How the operator sees the node that an actor is assigned to. */
@@ -24,6 +25,8 @@ export interface Trouble {
 export interface ActorWorld {
   actor: Actor;
   template: Template | undefined;
+  /** Why the Snapshot in spec.source cannot be used, for an actor that has no generation of its own. */
+  source: Trouble | undefined;
   /** Of status.assignment.nodeName; undefined when the actor is unassigned. */
   node: NodeView | undefined;
   /** The assigned node's newest word on the actor; undefined while it isn't synced or knows nothing of it. */
@@ -64,16 +67,22 @@ export function observedState(world: Omit<ActorWorld, "state">): ActorState {
     return report.state;
   }
   if (world.node !== undefined && !world.node.synced && before !== undefined) return before;
+  if (world.source !== undefined) return "ACTOR_STATE_PENDING";
   const started = (actor.status?.generation ?? 0) > 0 || before === "ACTOR_STATE_SUSPENDED";
+  if (isUnstartedFork(actor) && template !== undefined) return "ACTOR_STATE_SUSPENDED";
   return started || template?.status?.phase === "Ready" ? "ACTOR_STATE_SUSPENDED" : "ACTOR_STATE_PENDING";
 }
 
-function templateTrouble({ actor, template }: ActorWorld): Trouble | undefined {
+function templateTrouble(world: ActorWorld): Trouble | undefined {
+  const { actor, template } = world;
   const name = actor.spec.templateRef.name;
   if (template === undefined) {
     const message = `Template ${actor.metadata.namespace}/${name} does not exist: create it, or fix spec.templateRef`;
     return { reason: "TemplateMissing", message };
   }
+  if (world.source !== undefined) return world.source;
+  // it starts with the revision of its source
+  if (isUnstartedFork(actor)) return undefined;
   if (template.status?.phase === "Ready") return undefined;
   // it wakes with the revision that its snapshot was made with, whatever becomes of the newest one
   if ((actor.status?.generation ?? 0) > 0 && actor.status?.revision !== undefined) return undefined;

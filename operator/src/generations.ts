@@ -1,5 +1,10 @@
 import { type Actor, type SnapshotEntry } from "@substrate/crds/index.ts";
-import { type ActorReport, type Generation, StorageState } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import {
+  type ActorReport,
+  Fidelity,
+  type Generation,
+  StorageState,
+} from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 
 /** On Snapshot objects: the actor whose generation it is. */
 export const actorUidLabel = "substrate.run/actor-uid";
@@ -33,6 +38,19 @@ export function snapshotStorageState(state: StorageState): SnapshotEntry["storag
   }
 }
 
+export function statusFidelity(fidelity: Fidelity): SnapshotEntry["fidelity"] {
+  switch (fidelity) {
+    case Fidelity.FIDELITY_ROOTFS:
+      return "Rootfs";
+    case Fidelity.FIDELITY_DATA:
+      return "Data";
+    case Fidelity.FIDELITY_MEMORY:
+    case Fidelity.FIDELITY_UNSPECIFIED:
+    case Fidelity.UNRECOGNIZED:
+      return "Memory";
+  }
+}
+
 interface Sources {
   actor: Actor;
   /** The assigned node's report; without one the status' own list stands. */
@@ -47,7 +65,7 @@ function entry(actor: Actor, generation: Generation): SnapshotEntry {
     generation: number,
     owner: "SNAPSHOT_OWNER_ACTOR",
     storageState: snapshotStorageState(generation.storageState),
-    fidelity: "Memory",
+    fidelity: statusFidelity(generation.fidelity),
     sizeBytes: Number(generation.sizeBytes),
   };
 }

@@ -30,13 +30,26 @@ function isRunning({ result }: Operation): boolean {
 function toStatus(record: OperationRecord): LastOperation {
   return {
     id: record.id,
-    type: record.type === OperationType.OPERATION_TYPE_SUSPEND ? "Suspend" : "Resume",
+    type: typeOf(record.type),
     result: resultOf(record.result),
     ...(record.reason === "" ? {} : { reason: record.reason }),
     ...(record.message === "" ? {} : { message: record.message }),
     startTime: new Date(record.startUnixMs).toISOString(),
     ...(record.endUnixMs === undefined ? {} : { endTime: new Date(record.endUnixMs).toISOString() }),
   };
+}
+
+function typeOf(type: OperationType): LastOperation["type"] {
+  switch (type) {
+    case OperationType.OPERATION_TYPE_SUSPEND:
+      return "Suspend";
+    case OperationType.OPERATION_TYPE_TAG:
+      return "Tag";
+    case OperationType.OPERATION_TYPE_RESUME:
+    case OperationType.OPERATION_TYPE_UNSPECIFIED:
+    case OperationType.UNRECOGNIZED:
+      return "Resume";
+  }
 }
 
 function resultOf(result: OperationResult): LastOperation["result"] {

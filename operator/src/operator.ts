@@ -4,12 +4,14 @@ import { isConflict, isUnreachable, type KubeClient, keyOf } from "@substrate/li
 import { LeaseHolder, unixSeconds } from "@substrate/lib/kube/lease.ts";
 import { Reflector } from "@substrate/lib/kube/reflector.ts";
 import { type Lease, leases, type Node, nodes } from "@substrate/lib/kube/types.ts";
+import { type StoredSnapshot } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { clientCredentials, type TlsMaterial } from "@substrate/lib/rpc/tls.ts";
 import { type Registry } from "prom-client";
 import { ActorReconciler } from "./actor-reconciler.ts";
 import { Assignments } from "./assignments.ts";
 import { Atelets, ateletSelector } from "./atelets.ts";
+import { BackgroundCalls } from "./background-calls.ts";
 import { Deletion } from "./deletion.ts";
 import { EventRecorder } from "./events.ts";
 import { Freshest } from "./freshest.ts";
@@ -17,12 +19,15 @@ import { Hold } from "./hold.ts";
 import { Leadership, leaseDurationMs } from "./leader.ts";
 import { OperatorMetrics } from "./metrics.ts";
 import { Operations } from "./operations.ts";
-import { Origins } from "./origins.ts";
+import { isUnstartedFork, Origins } from "./origins.ts";
 import { Plans } from "./plans.ts";
 import { type Reconcile, ReconcileQueue } from "./queue.ts";
 import { Revisions } from "./revisions.ts";
 import { SnapshotReconciler } from "./snapshot-reconciler.ts";
+import { ownsPrefix, SnapshotWriter } from "./snapshot-writer.ts";
+import { StoredDeletion } from "./stored-deletion.ts";
 import { Suspender } from "./suspender.ts";
+import { TagReconciler } from "./tag-reconciler.ts";
 import { TemplateReconciler } from "./template-reconciler.ts";
 import { Trials } from "./trials.ts";
 import { Waker } from "./wake.ts";
@@ -144,10 +149,23 @@ export class Operator {
         this.#queues.Template.add(key);
       },
     });
+    const freshSnapshots = new Freshest(this.#cache.snapshots);
+    const writer = new SnapshotWriter({ client, snapshots: freshSnapshots, metrics: this.#metrics });
+    const stored = { ...common, calls: new BackgroundCalls<StoredSnapshot>(), origins, writer, events };
+    const tags = new TagReconciler({
+      ...stored,
+      enqueue: (key) => {
+        this.#queues.Snapshot.add(key);
+      },
+    });
+    const storedDeletion = new StoredDeletion({ ...stored, isBeingTaken: () => false });
     const snapshotReconciler = new SnapshotReconciler({
       ...common,
       actors: freshActors,
-      snapshots: new Freshest(this.#cache.snapshots),
+      snapshots: freshSnapshots,
+      writer,
+      tags,
+      storedDeletion,
       events,
     });
     this.#queues = {
@@ -234,6 +252,11 @@ export class Operator {
     });
     this.#cache.snapshots.onChange((key) => {
       snapshotQueue.add(key);
+      for (const actor of this.#cache.actors.list()) {
+        const { namespace = "" } = actor.metadata;
+        if (!isUnstartedFork(actor)) continue;
+        if (`${namespace}/${actor.spec.source?.snapshotRef.name ?? ""}` === key) actorQueue.add(keyOf(actor));
+      }
     });
     this.#cache.templates.onChange((key, now, before) => {
       if (now === undefined) trials.forgetTemplate(before?.metadata.uid ?? "");
@@ -250,6 +273,12 @@ export class Operator {
       const holder = actor.status?.assignment?.nodeName;
       const waitsForAnyNode = holder === undefined && actor.metadata.deletionTimestamp !== undefined;
       if (holder === nodeName || waitsForAnyNode) this.#queues.Actor.add(keyOf(actor));
+    }
+    for (const snapshot of this.#cache.snapshots.list()) {
+      const waits = snapshot.status?.storageState === "SNAPSHOT_STORAGE_STATE_PENDING";
+      if (ownsPrefix(snapshot) && (waits || snapshot.metadata.deletionTimestamp !== undefined)) {
+        this.#queues.Snapshot.add(keyOf(snapshot));
+      }
     }
     for (const template of this.#cache.templates.list()) {
       if (template.status?.phase !== "Ready") this.#queues.Template.add(keyOf(template));

@@ -22,7 +22,7 @@ export const conditionReasons = {
     "Lost",
     "NoSnapshot",
   ],
-  Snapshot: ["Completed", "NotStored"],
+  Snapshot: ["Completed", "NotStored", "Saving", "Failed", "DeletionBlocked"],
 } as const;
 
 export const eventReasons = [
@@ -34,13 +34,14 @@ export const eventReasons = [
   "NoRoom",
   "FailedWake",
   "FailedSuspend",
+  "FailedTag",
   "SnapshotFailed",
   "SnapshotLost",
   "Abandoned",
   "Unmanaged",
 ] as const;
 
-export const conditionTypes = ["Ready", "Scheduled", "Durable"] as const;
+export const conditionTypes = ["Ready", "Scheduled", "Durable", "Stalled"] as const;
 
 /** "IMAGE_UNAVAILABLE" → "ImageUnavailable" */
 type OneWord<Code extends string> = Code extends `${infer First}_${infer Rest}`

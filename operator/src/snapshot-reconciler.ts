@@ -1,14 +1,14 @@
 import { type Actor, type Snapshot, snapshots, type SnapshotStatus } from "@substrate/crds/index.ts";
 import { type Generation } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
-import { isAlreadyExists, isConflict, isNotFound, type KubeClient } from "@substrate/lib/kube/client.ts";
-import { differs } from "./actor-status.ts";
+import { isAlreadyExists, isConflict, type KubeClient } from "@substrate/lib/kube/client.ts";
 import { type Atelets } from "./atelets.ts";
-import { mergeConditions } from "./conditions.ts";
 import { type EventRecorder } from "./events.ts";
 import { type Freshest } from "./freshest.ts";
-import { actorUidLabel, parseSnapshotName, snapshotStorageState } from "./generations.ts";
-import { type OperatorMetrics } from "./metrics.ts";
+import { actorUidLabel, parseSnapshotName, snapshotStorageState, statusFidelity } from "./generations.ts";
 import { type ReconcileResult } from "./queue.ts";
+import { ownsPrefix, type SnapshotWriter } from "./snapshot-writer.ts";
+import { type StoredDeletion } from "./stored-deletion.ts";
+import { type TagReconciler } from "./tag-reconciler.ts";
 
 export interface SnapshotReconcilerOptions {
   client: KubeClient;
@@ -16,7 +16,9 @@ export interface SnapshotReconcilerOptions {
   snapshots: Freshest<Snapshot>;
   atelets: Atelets;
   events: EventRecorder;
-  metrics: OperatorMetrics;
+  writer: SnapshotWriter;
+  tags: TagReconciler;
+  storedDeletion: StoredDeletion;
 }
 
 /** What is known of one generation: all of it from a node's report, or only what the Actor's status keeps. */
@@ -26,7 +28,7 @@ interface Known {
   whole: boolean;
 }
 
-/** One Snapshot object: there is one for each completed generation that is kept, and no other. */
+/** One Snapshot object: a tag, a golden one, or one for each completed generation that is kept. */
 export class SnapshotReconciler {
   readonly #options: SnapshotReconcilerOptions;
 
@@ -38,6 +40,11 @@ export class SnapshotReconciler {
     const [namespace = "", name = ""] = key.split("/");
     const existing = this.#options.snapshots.get(key);
     const identity = parseSnapshotName(name);
+    if (existing !== undefined && ownsPrefix(existing)) {
+      if (existing.metadata.deletionTimestamp !== undefined) return this.#options.storedDeletion.run(existing);
+      // a golden one is its Template's to make
+      return existing.spec.tag === undefined ? {} : this.#options.tags.reconcile(existing);
+    }
     if (existing !== undefined && existing.metadata.labels?.[actorUidLabel] === undefined) {
       return this.#foreign(existing);
     }
@@ -106,33 +113,19 @@ export class SnapshotReconciler {
   }
 
   async #writeStatus(snapshot: Snapshot, known: Known): Promise<void> {
-    const { client, metrics } = this.#options;
-    const { name, namespace, uid = "", generation = 0 } = snapshot.metadata;
-    const before = snapshot.status;
-    const facts: Partial<SnapshotStatus> = known.whole ? known.status : { ...before, ...known.status };
+    const facts: Partial<SnapshotStatus> = known.whole ? known.status : { ...snapshot.status, ...known.status };
     if (known.status.nodeName === undefined) delete facts.nodeName;
     const durable = facts.storageState === "SNAPSHOT_STORAGE_STATE_COMPLETED";
     const condition = durable
       ? ({ type: "Durable", status: "True", reason: "Completed", message: "All of it is in the store" } as const)
       : ({ type: "Durable", status: "False", reason: "NotStored", message: "It is not in the store" } as const);
-    const status = {
-      ...facts,
-      observedGeneration: generation,
-      conditions: mergeConditions(before?.conditions, [condition], generation, new Date()),
-    };
-    if (!differs(status, before)) return;
-    try {
-      const applied = { metadata: { name, namespace: namespace ?? "", uid }, status };
-      this.#options.snapshots.remember(await client.apply(snapshots, applied, { subresource: "status", force: true }));
-      metrics.statusWrite("Snapshot");
-    } catch (error) {
-      if (!isNotFound(error) && !isConflict(error)) throw error;
-    }
+    await this.#options.writer.status(snapshot, facts, [condition]);
   }
 
   #foreign(snapshot: Snapshot): ReconcileResult {
     if (snapshot.status === undefined && snapshot.metadata.deletionTimestamp === undefined) {
-      const message = "Not made by the operator: Snapshots come by themselves, one for each completed generation";
+      const message =
+        "Not made by the operator: generations' Snapshots come by themselves; to keep a state, set spec.tag";
       this.#options.events.record(snapshot, { type: "Warning", reason: "Unmanaged", message });
     }
     return {};
@@ -144,7 +137,7 @@ function wholeStatus(generation: Generation, nodeName: string): Partial<Snapshot
     owner: "SNAPSHOT_OWNER_ACTOR",
     storageState: snapshotStorageState(generation.storageState),
     generation: Number(generation.generation),
-    fidelity: "Memory",
+    fidelity: statusFidelity(generation.fidelity),
     sizeBytes: Number(generation.sizeBytes),
     storedBytes: Number(generation.storedBytes),
     sandbox: { class: "gvisor", runtime: generation.runtime },

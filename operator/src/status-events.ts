@@ -11,6 +11,8 @@ export interface EventFacts {
 /** Ready reasons of which a person should hear in `kubectl describe`, each once when it begins. */
 const notableReasons = ["NodeUnavailable", "DeletionBlocked", "TemplateMissing"] as const;
 
+const failureReasons = { Resume: "FailedWake", Suspend: "FailedSuspend", Tag: "FailedTag" } as const;
+
 /** A Template that is deleted just before its actors is nothing abnormal. */
 export const lateReasons: ReadonlySet<EventReason> = new Set(["TemplateMissing"]);
 
@@ -62,7 +64,7 @@ export function statusEvents(
     !(before?.lastOperation?.id === last.id && before.lastOperation.result === "Failed")
   ) {
     const why = `${last.reason === undefined ? "" : `${reasonOf(last.reason)}: `}${last.message ?? ""}`;
-    warn(last.type === "Resume" ? "FailedWake" : "FailedSuspend", why);
+    warn(failureReasons[last.type], why);
   }
   return events;
 }

@@ -248,6 +248,16 @@ export class Actor {
     }
   }
 
+  /** What the volumes of its generations, and the live ones, are built upon. */
+  origins(): string[] {
+    const frozen = this.generations
+      .all()
+      .flatMap(({ generation }) => this.generations.local(generation)?.volumes ?? []);
+    return [...this.record.volumes.stacks, ...frozen]
+      .flatMap(({ layers }) => layers)
+      .flatMap((layer) => ("origin" in layer ? [layer.origin] : []));
+  }
+
   noteActivity(nowMs: number): void {
     this.record.lastActivityMs = nowMs;
   }

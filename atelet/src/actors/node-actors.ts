@@ -109,6 +109,11 @@ export class NodeActors {
     );
   }
 
+  /** Whose volume data lies at the bottom of a stack of an actor here. */
+  originsInUse(): Set<string> {
+    return new Set(this.all().flatMap((actor) => actor.origins()));
+  }
+
   onChange(listener: ActorListener): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -195,6 +200,7 @@ export class NodeActors {
   /** Removes what a Snapshot object owned. Durable when it resolves, done when the store answers. */
   async deleteStored({ prefix, name, store }: StoredPrefix): Promise<void> {
     await this.#node.tombstones.add({ prefix, title: `Snapshot ${name}`, stores: [store] });
+    await this.#node.origins.forget(prefix.actorUid);
   }
 
   /** The session ended: everything that runs is cut until it is granted anew. */

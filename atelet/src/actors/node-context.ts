@@ -4,6 +4,7 @@ import { type Cgroups } from "../cgroups/cgroups.ts";
 import { type Images } from "../images/images.ts";
 import { type Ledger } from "../ledger/contract.ts";
 import { type ActorNetwork } from "../network/network.ts";
+import { type Origins } from "../origins/origins.ts";
 import { type SandboxRuntime } from "../sandbox/sandbox.ts";
 import { type SnapshotStore } from "../store/snapshots.ts";
 import { type Tombstones } from "../tombstones/tombstones.ts";
@@ -38,6 +39,7 @@ export interface NodeContext {
   /** The names of all configured stores. */
   storeNames(): string[];
   tombstones: Tombstones;
+  origins: Origins;
   ledger: Ledger;
   writeBack: WriteBack;
   volumes: VolumeTools;

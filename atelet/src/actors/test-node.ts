@@ -10,6 +10,7 @@ import { type Images } from "../images/images.ts";
 import { MemoryLedger } from "../ledger/ledger.ts";
 import { createAteletMetrics } from "../metrics.ts";
 import { type ActorNetwork, type Slot } from "../network/network.ts";
+import { Origins } from "../origins/origins.ts";
 import { type SandboxRuntime, type SandboxSpec, type SandboxStatus } from "../sandbox/sandbox.ts";
 import { Stores } from "../store/stores.ts";
 import { Tombstones } from "../tombstones/tombstones.ts";
@@ -240,6 +241,7 @@ export class TestNode {
   ledger = new MemoryLedger({ limitBytes: 2 ** 30, reserveBytes: 0 });
   actors!: NodeActors;
   tombstones!: Tombstones;
+  origins!: Origins;
   #ending = new AbortController();
   readonly stopping = new AbortController();
 
@@ -280,6 +282,16 @@ export class TestNode {
       signal: this.#ending.signal,
     });
     await this.tombstones.load();
+    this.origins = new Origins({
+      dir: join(this.dir, "origins"),
+      runtimeBuild: "fake-1",
+      store: (name) => stores.get(name),
+      inUse: () => this.actors.originsInUse(),
+      count: () => undefined,
+      log,
+      signal: this.#ending.signal,
+    });
+    await this.origins.load();
     const context: NodeContext = {
       stateDir: this.dir,
       actorsDir,
@@ -291,6 +303,7 @@ export class TestNode {
       store: (name) => stores.get(name),
       storeNames: () => stores.names(),
       tombstones: this.tombstones,
+      origins: this.origins,
       ledger: this.ledger,
       writeBack: new WriteBack({
         cache: cleanCache,

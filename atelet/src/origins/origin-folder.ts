@@ -1,0 +1,137 @@
+import { mkdir, readdir, rename, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { z } from "zod";
+import { isMissing, readJson, removeFolder, writeJson } from "../node-files.ts";
+
+const originRecordSchema = z.object({
+  format: z.literal(1),
+  /** <namespace>/<name> of the Snapshot object, for messages. */
+  name: z.string(),
+  revision: z.string(),
+  imageDigest: z.string(),
+  runtime: z.string(),
+  fidelity: z.enum(["Memory", "Rootfs", "Data"]),
+  /** Of the environment that its program was started with; empty: none. */
+  envDigest: z.string(),
+  createdAtMs: z.number(),
+  files: z.array(z.object({ name: z.string(), sizeBytes: z.number().int().nonnegative() })),
+  /** Names of the volumes that it has data of. */
+  volumes: z.array(z.string()),
+  /** Its Snapshot object was deleted: it goes as soon as nobody uses it. */
+  doomed: z.boolean().default(false),
+});
+/** What lies beside the files of an origin. */
+export type OriginRecord = z.infer<typeof originRecordSchema>;
+
+/** What a filled folder becomes an origin with. */
+export type OriginFacts = Omit<OriginRecord, "format" | "files" | "doomed">;
+
+const recordName = "origin.json";
+
+/**
+ * Snapshots that actors start from, on this node: <dir>/<uid>/{origin.json, image/…, volumes/<name>/data}. What has its
+ * final name is whole; everything in it is read-only from then on.
+ */
+export class OriginFolder {
+  readonly dir: string;
+
+  constructor(dir: string) {
+    this.dir = dir;
+  }
+
+  imageDir(uid: string): string {
+    return join(this.dir, uid, "image");
+  }
+
+  volumeDir(uid: string, name: string): string {
+    return join(this.dir, uid, "volumes", name, "data");
+  }
+
+  /** An empty folder with image/ and volumes/ in it. */
+  async begin(uid: string): Promise<string> {
+    const partial = this.#partial(uid);
+    await removeFolder(partial);
+    for (const name of ["image", "volumes"]) await mkdir(join(partial, name), { recursive: true, mode: 0o700 });
+    return partial;
+  }
+
+  async commit(uid: string, facts: OriginFacts): Promise<OriginRecord> {
+    const partial = this.#partial(uid);
+    const record: OriginRecord = { format: 1, ...facts, files: await filesIn(join(partial, "image")), doomed: false };
+    await writeJson(join(partial, recordName), record, { durable: false });
+    await rename(partial, join(this.dir, uid));
+    return record;
+  }
+
+  async abandon(uid: string): Promise<void> {
+    await removeFolder(this.#partial(uid));
+  }
+
+  async rewrite(uid: string, record: OriginRecord): Promise<void> {
+    await writeJson(join(this.dir, uid, recordName), record, { durable: false });
+  }
+
+  /** Takes the name away first, so that a crash in between leaves no half of it. */
+  async remove(uid: string): Promise<void> {
+    const doomed = join(this.dir, `${uid}.deleted`);
+    await removeFolder(doomed);
+    try {
+      await rename(join(this.dir, uid), doomed);
+    } catch (error) {
+      if (!isMissing(error)) throw error;
+    }
+    await removeFolder(doomed);
+  }
+
+  /** Why it cannot be restored from here, or undefined if its files have their recorded sizes. */
+  async damage(uid: string, record: OriginRecord): Promise<string | undefined> {
+    for (const { name, sizeBytes } of record.files) {
+      const actual = await sizeOf(join(this.imageDir(uid), name));
+      if (actual !== sizeBytes) return `${name} has ${actual ?? "no"} bytes instead of ${sizeBytes}`;
+    }
+    for (const name of record.volumes) {
+      if ((await sizeOf(this.volumeDir(uid, name))) === undefined) return `volume ${name} is missing`;
+    }
+    return undefined;
+  }
+
+  /** What a restart finds; what is not whole is removed. */
+  async load(): Promise<Map<string, OriginRecord>> {
+    await mkdir(this.dir, { recursive: true, mode: 0o700 });
+    const found = new Map<string, OriginRecord>();
+    for (const name of await readdir(this.dir)) {
+      const record = name.includes(".") ? undefined : await readRecord(join(this.dir, name));
+      if (record === undefined) await removeFolder(join(this.dir, name));
+      else found.set(name, record);
+    }
+    return found;
+  }
+
+  #partial(uid: string): string {
+    return join(this.dir, `${uid}.partial`);
+  }
+}
+
+async function readRecord(dir: string): Promise<OriginRecord | undefined> {
+  try {
+    return originRecordSchema.parse(await readJson(join(dir, recordName)));
+  } catch {
+    // Unreadable or of another format: it is fetched again when it is needed.
+    return undefined;
+  }
+}
+
+async function filesIn(dir: string): Promise<OriginRecord["files"]> {
+  const files: OriginRecord["files"] = [];
+  for (const name of (await readdir(dir)).sort()) files.push({ name, sizeBytes: (await stat(join(dir, name))).size });
+  return files;
+}
+
+async function sizeOf(path: string): Promise<number | undefined> {
+  try {
+    return (await stat(path)).size;
+  } catch (error) {
+    if (isMissing(error)) return undefined;
+    throw error;
+  }
+}

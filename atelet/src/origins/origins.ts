@@ -1,0 +1,254 @@
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { SubstrateError } from "@substrate/lib/errors.ts";
+import { type Logger } from "@substrate/lib/log.ts";
+import { type ActorPrefix, type SnapshotStore } from "../store/snapshots.ts";
+import { type Manifest } from "../store/store.ts";
+import { type OriginFacts, OriginFolder, type OriginRecord } from "./origin-folder.ts";
+
+/** Unused ones stay this long, and the newest KEEP of them for ever: somebody may start from them again. */
+const KEEP_MS = 600_000;
+const KEEP = 8;
+const SWEEP_EVERY_MS = 60_000;
+
+/** The prefix of a Snapshot object: where it is, and its <namespace>/<name> for messages. */
+export interface OriginSource {
+  prefix: ActorPrefix;
+  name: string;
+  store: string;
+}
+
+/** An origin on this node; its files stay until `release` is called. */
+export interface HeldOrigin {
+  uid: string;
+  record: OriginRecord;
+  imageDir: string;
+  release: () => Promise<void>;
+}
+
+export interface OriginsOptions {
+  dir: string;
+  /** Of this node's runsc: a memory image of another build is not even fetched. */
+  runtimeBuild: string;
+  store: (name: string) => SnapshotStore;
+  /** Origins whose volume data actors of this node have at the bottom of their stacks. */
+  inUse: () => ReadonlySet<string>;
+  /** Told whenever the number of origins changes. */
+  count: (count: number) => void;
+  log: Logger;
+  signal: AbortSignal;
+}
+
+interface Entry {
+  record: OriginRecord;
+  holders: number;
+  lastUsedMs: number;
+}
+
+/**
+ * Snapshots that actors of this node start from (golden ones and tags): each is fetched once, however many starts ask
+ * for it at once, and restored in place by all of them.
+ */
+export class Origins {
+  readonly #options: OriginsOptions;
+  readonly #folder: OriginFolder;
+  readonly #entries = new Map<string, Entry>();
+  /** Starts that ask while it is being fetched share that one's end, a bad one too. */
+  readonly #readying = new Map<string, Promise<Entry>>();
+  /** Fetching, filling and removing of one origin never overlap. */
+  readonly #turns = new Map<string, Promise<unknown>>();
+
+  constructor(options: OriginsOptions) {
+    this.#options = options;
+    this.#folder = new OriginFolder(options.dir);
+  }
+
+  get dir(): string {
+    return this.#folder.dir;
+  }
+
+  /** What an earlier atelet left is used on. */
+  async load(): Promise<void> {
+    for (const [uid, record] of await this.#folder.load()) {
+      this.#entries.set(uid, { record, holders: 0, lastUsedMs: Date.now() });
+    }
+    this.#options.count(this.#entries.size);
+    void this.#watch();
+  }
+
+  /** Brings it here, if it isn't. Throws STORE_UNAVAILABLE, SNAPSHOT_DAMAGED, or RESTORE_FAILED for a foreign runtime. */
+  async hold(source: OriginSource): Promise<HeldOrigin> {
+    const uid = source.prefix.actorUid;
+    for (;;) {
+      let ready = this.#readying.get(uid);
+      if (ready === undefined) {
+        ready = this.#inTurn(uid, () => this.#ready(source)).finally(() => this.#readying.delete(uid));
+        this.#readying.set(uid, ready);
+      }
+      const entry = await ready;
+      // A removal that was waiting for its turn may have come before us.
+      if (this.#entries.get(uid) === entry) return this.#hold(uid, entry);
+    }
+  }
+
+  async #ready(source: OriginSource): Promise<Entry> {
+    const entry = (await this.#whole(source.prefix.actorUid, source.name)) ?? (await this.#fetch(source));
+    this.#refuseForeign(source.name, entry.record);
+    return entry;
+  }
+
+  /** Keeps the files of one that is here for a load that an earlier atelet began. */
+  holdLoaded(uid: string): HeldOrigin | undefined {
+    const entry = this.#entries.get(uid);
+    return entry && this.#hold(uid, entry);
+  }
+
+  /** Makes one here; `fill` writes its files and says what they are. One that is here already is left as it is. */
+  make(uid: string, fill: (dir: string) => Promise<OriginFacts>): Promise<HeldOrigin> {
+    return this.#inTurn(uid, async () => {
+      const entry = this.#entries.get(uid) ?? (await this.#fill(uid, fill));
+      return this.#hold(uid, entry);
+    });
+  }
+
+  /** Its Snapshot object is gone: it goes when nobody uses it any more. */
+  async forget(uid: string): Promise<void> {
+    await this.#inTurn(uid, async () => {
+      const entry = this.#entries.get(uid);
+      if (entry === undefined) return;
+      entry.record = { ...entry.record, doomed: true };
+      await this.#folder.rewrite(uid, entry.record);
+    });
+    await this.sweep();
+  }
+
+  /** Removes what is not needed any more; called from time to time. */
+  async sweep(nowMs = Date.now()): Promise<void> {
+    const inUse = this.#options.inUse();
+    const unused = [...this.#entries]
+      .filter(([uid, { holders }]) => holders === 0 && !inUse.has(uid))
+      .sort(([, a], [, b]) => b.lastUsedMs - a.lastUsedMs);
+    const going = unused.filter(
+      ([, { record, lastUsedMs }], index) => record.doomed || (index >= KEEP && nowMs - lastUsedMs > KEEP_MS),
+    );
+    for (const [uid] of going) await this.#inTurn(uid, () => this.#remove(uid));
+  }
+
+  #hold(uid: string, entry: Entry): HeldOrigin {
+    entry.holders += 1;
+    let held = true;
+    return {
+      uid,
+      record: entry.record,
+      imageDir: this.#folder.imageDir(uid),
+      release: async () => {
+        if (!held) return;
+        held = false;
+        entry.holders -= 1;
+        entry.lastUsedMs = Date.now();
+        if (entry.record.doomed && entry.holders === 0) await this.sweep();
+      },
+    };
+  }
+
+  /** The one that is here, unless its files are damaged: then it makes room for a new copy. */
+  async #whole(uid: string, name: string): Promise<Entry | undefined> {
+    const entry = this.#entries.get(uid);
+    if (entry === undefined) return undefined;
+    const damage = await this.#folder.damage(uid, entry.record);
+    if (damage === undefined) return entry;
+    if (entry.holders > 0 || this.#options.inUse().has(uid)) {
+      const message = `the copy of Snapshot ${name} on this node is damaged (${damage}) and in use: suspend the actors that came from it`;
+      throw new SubstrateError("SNAPSHOT_DAMAGED", message);
+    }
+    this.#options.log.error("the local copy of a snapshot is damaged; it is fetched again", { snapshot: name, damage });
+    await this.#remove(uid);
+    return undefined;
+  }
+
+  #fetch({ prefix, name, store: storeName }: OriginSource): Promise<Entry> {
+    return this.#fill(prefix.actorUid, async (dir) => {
+      const store = this.#options.store(storeName);
+      const stored = await store.stored(prefix);
+      if (stored === undefined) {
+        throw new SubstrateError("SNAPSHOT_DAMAGED", `Snapshot ${name} has no data in store ${storeName}`);
+      }
+      const facts = factsOf(stored.manifest, name);
+      this.#refuseForeign(name, facts);
+      await store.download(prefix, stored.key, join(dir, "image"));
+      return facts;
+    });
+  }
+
+  async #fill(uid: string, fill: (dir: string) => Promise<OriginFacts>): Promise<Entry> {
+    const dir = await this.#folder.begin(uid);
+    try {
+      const record = await this.#folder.commit(uid, await fill(dir));
+      const entry: Entry = { record, holders: 0, lastUsedMs: Date.now() };
+      this.#entries.set(uid, entry);
+      this.#options.count(this.#entries.size);
+      return entry;
+    } catch (error) {
+      await this.#folder.abandon(uid);
+      throw error;
+    }
+  }
+
+  #refuseForeign(name: string, { fidelity, runtime }: Pick<OriginRecord, "fidelity" | "runtime">): void {
+    if (fidelity !== "Memory" || runtime === this.#options.runtimeBuild) return;
+    throw new SubstrateError(
+      "RESTORE_FAILED",
+      `Snapshot ${name} was written by runsc ${runtime}, and this node has ${this.#options.runtimeBuild}: only the ` +
+        `build that wrote a memory image can read it`,
+    );
+  }
+
+  /** Somebody may have come between the look and the turn. */
+  async #remove(uid: string): Promise<void> {
+    const entry = this.#entries.get(uid);
+    if (entry === undefined || entry.holders > 0) return;
+    this.#entries.delete(uid);
+    this.#options.count(this.#entries.size);
+    await this.#folder.remove(uid);
+  }
+
+  async #inTurn<T>(uid: string, work: () => Promise<T>): Promise<T> {
+    const before = this.#turns.get(uid) ?? Promise.resolve();
+    const turn = before.then(work, work);
+    this.#turns.set(uid, turn);
+    try {
+      return await turn;
+    } finally {
+      if (this.#turns.get(uid) === turn) this.#turns.delete(uid);
+    }
+  }
+
+  async #watch(): Promise<void> {
+    const { signal, log } = this.#options;
+    const pause = (): Promise<boolean> =>
+      delay(SWEEP_EVERY_MS, undefined, { signal, ref: false }).then(
+        () => true,
+        () => false,
+      );
+    while (await pause()) {
+      try {
+        await this.sweep();
+      } catch (error) {
+        log.warn("an unused snapshot could not be removed from the node yet", { error });
+      }
+    }
+  }
+}
+
+function factsOf(manifest: Manifest, name: string): OriginFacts {
+  return {
+    name,
+    revision: manifest.revision,
+    imageDigest: manifest.imageDigest,
+    runtime: manifest.sandbox.runtime,
+    fidelity: manifest.fidelity,
+    envDigest: "",
+    createdAtMs: Date.parse(manifest.createdAt),
+    volumes: [],
+  };
+}
