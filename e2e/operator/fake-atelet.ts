@@ -86,6 +86,8 @@ export class FakeAtelet {
   /** Origins of the newest assignments, by the actor's uid. */
   readonly origins = new Map<string, Origin | undefined>();
   runtime = "fake";
+  /** What keeps trial runs from being saved; empty: nothing. */
+  goldenFailure = "";
   session: string = randomUUID();
   /** As an atelet does, it refuses terms below the highest that it has heard. */
   highestTerm = 0n;
@@ -120,8 +122,8 @@ export class FakeAtelet {
         return Promise.resolve({
           imageDigest: `sha256:${"a".repeat(64)}`,
           readyMs: 12n,
-          golden: undefined,
-          goldenFailure: "",
+          golden: request.golden && this.#golden(request.golden, request.program?.revision ?? ""),
+          goldenFailure: request.golden === undefined ? "" : this.goldenFailure,
         });
       }),
       readOperations: unaryHandler(options, () => notScripted("readOperations")),
@@ -392,6 +394,10 @@ export class FakeAtelet {
     if (revision === undefined) throw new SubstrateError("UNKNOWN_ACTOR", `nothing of ${uid} is in the store`);
     const stored = this.#store(target, { generation: report?.generations[0]?.generation ?? 1n, revision });
     return { stored };
+  }
+
+  #golden(prefix: StoredPrefix, revision: string): StoredSnapshot | undefined {
+    return this.goldenFailure === "" ? this.#store(prefix, { generation: 0n, revision }) : undefined;
   }
 
   #store(prefix: StoredPrefix, of: Pick<StoredSnapshot, "generation" | "revision">): StoredSnapshot {

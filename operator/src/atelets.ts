@@ -108,6 +108,11 @@ export class Atelets {
     return [...this.#links.values()].find((link) => link.view().synced && !this.#unschedulable(link.lease.nodeName));
   }
 
+  /** Builds of the sandbox runtime on the nodes that answer. */
+  runtimes(): Set<string> {
+    return new Set([...this.#links.values()].flatMap((link) => link.node?.runtime ?? []));
+  }
+
   /** The node with a generation's files; `unknownNode` while `hint`, the node last known to have them, isn't synced. */
   localNode(uid: string, generation: number, hint: string | undefined): string | undefined {
     for (const [nodeName, link] of this.#links) {

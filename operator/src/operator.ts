@@ -15,6 +15,7 @@ import { BackgroundCalls } from "./background-calls.ts";
 import { Deletion } from "./deletion.ts";
 import { EventRecorder } from "./events.ts";
 import { Freshest } from "./freshest.ts";
+import { Golden } from "./golden.ts";
 import { Hold } from "./hold.ts";
 import { Leadership, leaseDurationMs } from "./leader.ts";
 import { OperatorMetrics } from "./metrics.ts";
@@ -137,20 +138,33 @@ export class Operator {
         this.#queues.Snapshot.add(key);
       },
     });
+    const freshSnapshots = new Freshest(this.#cache.snapshots);
+    const writer = new SnapshotWriter({ client, snapshots: freshSnapshots, metrics: this.#metrics });
     const trials = new Trials({ log });
+    const enqueueTemplate = (key: string): void => {
+      this.#queues.Template.add(key);
+    };
+    const golden = new Golden({
+      ...common,
+      snapshots: freshSnapshots,
+      known: this.#cache.snapshots,
+      actors: this.#cache.actors,
+      origins,
+      writer,
+      trials,
+      events,
+      enqueue: enqueueTemplate,
+    });
     const templateReconciler = new TemplateReconciler({
       ...common,
       templates: new Freshest(this.#cache.templates),
       actors: this.#cache.actors,
       revisions,
       trials,
+      golden,
       events,
-      enqueue: (key) => {
-        this.#queues.Template.add(key);
-      },
+      enqueue: enqueueTemplate,
     });
-    const freshSnapshots = new Freshest(this.#cache.snapshots);
-    const writer = new SnapshotWriter({ client, snapshots: freshSnapshots, metrics: this.#metrics });
     const stored = { ...common, calls: new BackgroundCalls<StoredSnapshot>(), origins, writer, events };
     const tags = new TagReconciler({
       ...stored,
@@ -158,7 +172,7 @@ export class Operator {
         this.#queues.Snapshot.add(key);
       },
     });
-    const storedDeletion = new StoredDeletion({ ...stored, isBeingTaken: () => false });
+    const storedDeletion = new StoredDeletion({ ...stored, stopTaking: (uid) => trials.stopTaking(uid) });
     const snapshotReconciler = new SnapshotReconciler({
       ...common,
       actors: freshActors,
@@ -173,7 +187,7 @@ export class Operator {
       Actor: this.#queue("Actor", (key) => actorReconciler.reconcile(key)),
       Snapshot: this.#queue("Snapshot", (key) => snapshotReconciler.reconcile(key)),
     };
-    this.#watch(actorReconciler, trials);
+    this.#watch(actorReconciler, trials, golden);
   }
 
   /** Follows the API server and leads while the Lease is ours; resolves after `signal` has aborted and all has ended. */
@@ -241,7 +255,7 @@ export class Operator {
     return queue;
   }
 
-  #watch(actorReconciler: ActorReconciler, trials: Trials): void {
+  #watch(actorReconciler: ActorReconciler, trials: Trials, golden: Golden): void {
     const { Actor: actorQueue, Snapshot: snapshotQueue, Template: templateQueue } = this.#queues;
     this.#cache.actors.onChange((key, now, before) => {
       if (before !== undefined && now?.metadata.uid !== before.metadata.uid) {
@@ -250,8 +264,10 @@ export class Operator {
       if (now === undefined) actorQueue.forget(key);
       actorQueue.add(key);
     });
-    this.#cache.snapshots.onChange((key) => {
+    this.#cache.snapshots.onChange((key, now, before) => {
       snapshotQueue.add(key);
+      const ofTemplate = (now ?? before)?.spec.templateRef?.name;
+      if (ofTemplate !== undefined) templateQueue.add(`${key.slice(0, key.indexOf("/"))}/${ofTemplate}`);
       for (const actor of this.#cache.actors.list()) {
         const { namespace = "" } = actor.metadata;
         if (!isUnstartedFork(actor)) continue;
@@ -259,7 +275,10 @@ export class Operator {
       }
     });
     this.#cache.templates.onChange((key, now, before) => {
-      if (now === undefined) trials.forgetTemplate(before?.metadata.uid ?? "");
+      if (now === undefined) {
+        trials.forgetTemplate(before?.metadata.uid ?? "");
+        golden.forget(before?.metadata.uid ?? "");
+      }
       templateQueue.add(key);
       for (const actor of this.#cache.actors.list()) {
         const { namespace = "" } = actor.metadata;
@@ -280,8 +299,7 @@ export class Operator {
         this.#queues.Snapshot.add(keyOf(snapshot));
       }
     }
-    for (const template of this.#cache.templates.list()) {
-      if (template.status?.phase !== "Ready") this.#queues.Template.add(keyOf(template));
-    }
+    // also those that are Ready: their golden snapshot may be of no use with the nodes' runtime any more
+    for (const template of this.#cache.templates.list()) this.#queues.Template.add(keyOf(template));
   }
 }

@@ -2,7 +2,16 @@ import { type ErrorCode, isErrorCode } from "@substrate/lib/errors.ts";
 
 /** Reasons of conditions by kind, beside those made of error codes; docs/reference/reasons.md says what each means. */
 export const conditionReasons = {
-  Template: ["Validated", "Validating", "NoNode"],
+  Template: [
+    "Validated",
+    "Validating",
+    "NoNode",
+    "GoldenTaken",
+    "GoldenPending",
+    "GoldenFailed",
+    "HasSecrets",
+    "NameTaken",
+  ],
   Actor: [
     "Running",
     "Asleep",
@@ -22,11 +31,12 @@ export const conditionReasons = {
     "Lost",
     "NoSnapshot",
   ],
-  Snapshot: ["Completed", "NotStored", "Saving", "Failed", "DeletionBlocked"],
+  Snapshot: ["Completed", "NotStored", "Saving", "GoldenFailed", "Failed", "DeletionBlocked"],
 } as const;
 
 export const eventReasons = [
   "TemplateInvalid",
+  "GoldenFailed",
   "Crashed",
   "NodeUnavailable",
   "DeletionBlocked",
@@ -41,7 +51,7 @@ export const eventReasons = [
   "Unmanaged",
 ] as const;
 
-export const conditionTypes = ["Ready", "Scheduled", "Durable", "Stalled"] as const;
+export const conditionTypes = ["Ready", "Scheduled", "Durable", "Golden", "Stalled"] as const;
 
 /** "IMAGE_UNAVAILABLE" → "ImageUnavailable" */
 type OneWord<Code extends string> = Code extends `${infer First}_${infer Rest}`

@@ -18,8 +18,8 @@ export interface StoredDeletionOptions {
   writer: SnapshotWriter;
   events: EventRecorder;
   log: Logger;
-  /** Whether a trial run that may still store this golden snapshot is under way. */
-  isBeingTaken: (snapshotUid: string) => boolean;
+  /** Asks the trial run that may still store this golden snapshot to end; false when there is none. */
+  stopTaking: (snapshotUid: string) => boolean;
 }
 
 /** Recording a tombstone is one fsync. */
@@ -38,7 +38,7 @@ export class StoredDeletion {
 
   /** Needs only what is in the object. Throws KubeError when the finalizer cannot be taken off. */
   async run(snapshot: Snapshot): Promise<ReconcileResult> {
-    const { calls, events, writer, isBeingTaken } = this.#options;
+    const { calls, events, stopTaking, writer } = this.#options;
     if (!(snapshot.metadata.finalizers ?? []).includes(snapshotFinalizer)) return {};
     const { uid = "" } = snapshot.metadata;
     if (snapshot.metadata.annotations?.["substrate.run/abandon"] === "true") {
@@ -46,8 +46,8 @@ export class StoredDeletion {
       events.record(snapshot, { type: "Warning", reason: "Abandoned", message });
     } else if (snapshot.status?.store !== undefined) {
       // what is still being written would be written after its removal
-      if (calls.of(uid)?.kind === "running" || isBeingTaken(uid)) {
-        calls.cancel(uid);
+      calls.cancel(uid);
+      if (calls.of(uid)?.kind === "running" || stopTaking(uid)) {
         return { requeueAfterMs: runningRetryMs };
       }
       const blocked = await this.#deleteStored(snapshot, snapshot.status.store);

@@ -1,5 +1,6 @@
 import { type Actor, type Template, templates, type TemplateStatus } from "@substrate/crds/index.ts";
-import { isConflict, isNotFound, type KubeClient } from "@substrate/lib/kube/client.ts";
+import { type StoredPrefix } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { isConflict, isNotFound, type KubeClient, keyOf } from "@substrate/lib/kube/client.ts";
 import { type Reflector } from "@substrate/lib/kube/reflector.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { differs } from "./actor-status.ts";
@@ -8,6 +9,7 @@ import { type ConditionFacts, isoSeconds, mergeConditions } from "./conditions.t
 import { type EventRecorder } from "./events.ts";
 import { type Freshest } from "./freshest.ts";
 import { type OperatorMetrics } from "./metrics.ts";
+import { type Golden } from "./golden.ts";
 import { buildProgram, type ProgramPart, programPart, revisionOf } from "./program.ts";
 import { type ReconcileResult } from "./queue.ts";
 import { type Reason, reasonOf } from "./reasons.ts";
@@ -22,6 +24,7 @@ export interface TemplateReconcilerOptions {
   atelets: Atelets;
   revisions: Revisions;
   trials: Trials;
+  golden: Golden;
   events: EventRecorder;
   metrics: OperatorMetrics;
   log: Logger;
@@ -35,6 +38,8 @@ interface Verdict {
   reason: Reason;
   message: string;
   imageDigest?: string;
+  goldenSnapshot?: string;
+  golden?: ConditionFacts;
 }
 
 /** One Template: each revision of its program is run once on a node before actors may use it. */
@@ -46,7 +51,7 @@ export class TemplateReconciler {
   }
 
   async reconcile(key: string): Promise<ReconcileResult> {
-    const { revisions, templates: known } = this.#options;
+    const { templates: known, trials } = this.#options;
     const template = known.get(key);
     if (template === undefined || template.metadata.deletionTimestamp !== undefined) return {};
     const part = programPart(template);
@@ -54,16 +59,20 @@ export class TemplateReconciler {
     const status = template.status;
     if (status?.revision === revision && status.phase === "Ready" && status.imageDigest !== undefined) {
       const { message = "" } = status.conditions?.find(({ type }) => type === "Ready") ?? {};
-      await revisions.save(template, revision, { part, imageDigest: status.imageDigest });
-      const verdict = { phase: "Ready", reason: "Validated", message, imageDigest: status.imageDigest } as const;
-      await this.#write(template, revision, verdict);
-      return {};
+      return this.#ready(template, part, revision, status.imageDigest, message);
     }
     const { uid = "", generation = 0 } = template.metadata;
     // timeouts and the store are no part of a revision, but may be what it failed for
     const trialKey = `${uid}/${revision}/${generation}`;
     const program = buildProgram(template, part, revision);
-    const outcome = this.#options.trials.ensure(trialKey, this.#options.atelets.anySchedulable(), program, () => {
+    const link = this.#options.atelets.anySchedulable();
+    const golden = await this.#prepareGolden(
+      template,
+      part,
+      revision,
+      link !== undefined && trials.wouldStart(trialKey),
+    );
+    const outcome = trials.ensure(trialKey, link, { program, golden }, () => {
       this.#options.enqueue(key);
     });
     // a failure stands until the next try has ended
@@ -83,16 +92,54 @@ export class TemplateReconciler {
         return {};
       }
       case "ready": {
-        await revisions.save(template, revision, { part, imageDigest: outcome.imageDigest });
+        await this.#options.golden.settle(template, revision, outcome);
         const message = `Revision ${revision} answered its readyz in ${outcome.readyMs} ms`;
-        const verdict = { phase: "Ready", reason: "Validated", message, imageDigest: outcome.imageDigest } as const;
-        await this.#write(template, revision, verdict);
-        this.#options.trials.forget(trialKey);
+        const result = await this.#ready(template, part, revision, outcome.imageDigest, message);
+        trials.forget(trialKey);
         await this.#prune(template, revision);
-        return {};
+        return result;
       }
       case "failed":
         return this.#failed(template, revision, part, outcome);
+    }
+  }
+
+  async #ready(
+    template: Template,
+    part: ProgramPart,
+    revision: string,
+    imageDigest: string,
+    message: string,
+  ): Promise<ReconcileResult> {
+    const { golden, revisions } = this.#options;
+    await revisions.save(template, revision, { part, imageDigest });
+    const program = buildProgram(template, part, revision, imageDigest);
+    const { condition, name, requeueAfterMs } = await golden.reconcile(template, part, program);
+    const verdict = {
+      phase: "Ready",
+      reason: "Validated",
+      message,
+      imageDigest,
+      ...(name === undefined ? {} : { goldenSnapshot: name }),
+      ...(condition === undefined ? {} : { golden: condition }),
+    } as const;
+    await this.#write(template, revision, verdict);
+    return requeueAfterMs === undefined ? {} : { requeueAfterMs };
+  }
+
+  /** A run that cannot be kept is still a trial. */
+  async #prepareGolden(
+    template: Template,
+    part: ProgramPart,
+    revision: string,
+    starts: boolean,
+  ): Promise<StoredPrefix | undefined> {
+    if (!starts) return undefined;
+    try {
+      return await this.#options.golden.prepare(template, part, revision);
+    } catch (error) {
+      this.#options.log.warn("no golden snapshot is taken", { template: keyOf(template), revision, error });
+      return undefined;
     }
   }
 
@@ -128,7 +175,13 @@ export class TemplateReconciler {
       revision,
       phase: verdict.phase,
       ...(verdict.imageDigest === undefined ? {} : { imageDigest: verdict.imageDigest }),
-      conditions: mergeConditions(template.status?.conditions, [ready], generation, new Date()),
+      ...(verdict.goldenSnapshot === undefined ? {} : { goldenSnapshot: verdict.goldenSnapshot }),
+      conditions: mergeConditions(
+        template.status?.conditions,
+        verdict.golden === undefined ? [ready] : [ready, verdict.golden],
+        generation,
+        new Date(),
+      ),
     };
     if (!differs(status, template.status)) return;
     try {

@@ -21,7 +21,7 @@ function failing(code: "IMAGE_UNAVAILABLE" | "INVALID") {
   log.silent = true;
   const trials = new Trials({ log, now: () => clock.nowMs });
   const look = async (key = "t1/r1/1") => {
-    const outcome = trials.ensure(key, link, program, () => undefined);
+    const outcome = trials.ensure(key, link, { program, golden: undefined }, () => undefined);
     await turn();
     return outcome;
   };
@@ -57,7 +57,7 @@ describe("Trials", () => {
     const running = look();
     trials.forgetTemplate("t1");
     await running;
-    expect(trials.ensure("t1/r1/1", undefined, program, () => undefined)).toBeUndefined();
+    expect(trials.ensure("t1/r1/1", undefined, { program, golden: undefined }, () => undefined)).toBeUndefined();
   });
 });
 

@@ -1,5 +1,5 @@
 import { asSubstrateError, type ErrorCode, type SubstrateError } from "@substrate/lib/errors.ts";
-import { type Program } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { type Program, type StoredPrefix, type StoredSnapshot } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { type AteletLink } from "./atelet-link.ts";
 
@@ -12,7 +12,24 @@ export interface FailedTrial {
   retryAtUnixMs: number | undefined;
 }
 
-export type TrialOutcome = { kind: "running" } | { kind: "ready"; imageDigest: string; readyMs: number } | FailedTrial;
+export interface ReadyTrial {
+  kind: "ready";
+  imageDigest: string;
+  readyMs: number;
+  /** What was kept, when it was asked for. */
+  golden: StoredSnapshot | undefined;
+  /** Why nothing was kept though it was asked for; else empty. */
+  goldenFailure: string;
+}
+
+export type TrialOutcome = { kind: "running" } | ReadyTrial | FailedTrial;
+
+/** What is run. */
+export interface TrialRun {
+  program: Program;
+  /** Where the run is to be kept; undefined: nowhere. */
+  golden: StoredPrefix | undefined;
+}
 
 export interface TrialsOptions {
   log: Logger;
@@ -49,6 +66,8 @@ export function restAfterMs(code: ErrorCode, failures: number): number | undefin
  */
 export class Trials {
   readonly #trials = new Map<string, TrialOutcome>();
+  /** Runs under way whose state is to be kept, by the uid of the Snapshot object. */
+  readonly #taking = new Map<string, AbortController>();
   readonly #log: Logger;
   readonly #now: () => number;
 
@@ -61,21 +80,34 @@ export class Trials {
    * How the program's trial stands, started now if it is due and there is a node for it; undefined if it was never
    * tried. `onEnd` is called when a trial that was started here has an outcome.
    */
-  ensure(key: string, link: AteletLink | undefined, program: Program, onEnd: () => void): TrialOutcome | undefined {
+  ensure(key: string, link: AteletLink | undefined, trial: TrialRun, onEnd: () => void): TrialOutcome | undefined {
     const known = this.#trials.get(key);
     if (link === undefined || (known !== undefined && !this.#isDue(known))) return known;
     const failures = known?.kind === "failed" ? known.failures : 0;
     const running: TrialOutcome = { kind: "running" };
     // another program of the Template begins anew, should it come back
-    this.forgetTemplate(program.templateUid);
+    this.forgetTemplate(trial.program.templateUid);
     this.#trials.set(key, running);
-    void this.#run(link, program, failures)
+    void this.#run(link, trial, failures)
       .then((outcome) => {
         // forgotten meanwhile, and perhaps begun anew
         if (this.#trials.get(key) === running) this.#trials.set(key, outcome);
       })
       .finally(onEnd);
     return running;
+  }
+
+  /** Whether a try would begin now, were there a node for it. */
+  wouldStart(key: string): boolean {
+    const known = this.#trials.get(key);
+    return known === undefined || this.#isDue(known);
+  }
+
+  /** Whether a run that is kept as this Snapshot is under way; asks it to end. */
+  stopTaking(snapshotUid: string): boolean {
+    const taking = this.#taking.get(snapshotUid);
+    taking?.abort();
+    return taking !== undefined;
   }
 
   /** The outcome was used: the next `ensure` tries again. */
@@ -92,14 +124,16 @@ export class Trials {
     return outcome.kind === "failed" && outcome.retryAtUnixMs !== undefined && this.#now() >= outcome.retryAtUnixMs;
   }
 
-  async #run(link: AteletLink, program: Program, failedBefore: number): Promise<TrialOutcome> {
+  async #run(link: AteletLink, { program, golden: prefix }: TrialRun, failedBefore: number): Promise<TrialOutcome> {
+    const stop = new AbortController();
+    if (prefix !== undefined) this.#taking.set(prefix.uid, stop);
     try {
-      const { imageDigest, readyMs } = await link.call(
+      const { imageDigest, readyMs, golden, goldenFailure } = await link.call(
         (client) => client.tryProgram.bind(client),
-        { program, environment: undefined, golden: undefined },
-        { deadlineMs: trialDeadlineMs },
+        { program, environment: undefined, golden: prefix },
+        { deadlineMs: trialDeadlineMs, signal: stop.signal },
       );
-      return { kind: "ready", imageDigest, readyMs: Number(readyMs) };
+      return { kind: "ready", imageDigest, readyMs: Number(readyMs), golden, goldenFailure };
     } catch (thrown) {
       const error = asSubstrateError(thrown);
       const failures = failedBefore + 1;
@@ -108,6 +142,8 @@ export class Trials {
       this.#log.warn("trial run failed", { template: templateName, revision, failures, restMs, error });
       const retryAtUnixMs = restMs === undefined ? undefined : this.#now() + restMs;
       return { kind: "failed", error, failures, retryAtUnixMs };
+    } finally {
+      if (prefix !== undefined) this.#taking.delete(prefix.uid);
     }
   }
 }
