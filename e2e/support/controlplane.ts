@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { toolSettings } from "@substrate/local/config.ts";
 import { ControlPlane } from "@substrate/local/control-plane/control-plane.ts";
-import { applyCrds, applyRoles } from "@substrate/local/control-plane/manifests.ts";
+import { applyCrds, applyPolicies, applyRoles } from "@substrate/local/control-plane/manifests.ts";
 import { pickPorts } from "@substrate/local/ports.ts";
 import { StateFolder } from "@substrate/local/state-folder.ts";
 import { tools } from "./tools.ts";
@@ -54,6 +54,7 @@ export async function startControlPlane(options: TestControlPlaneOptions = {}): 
     try {
       if (options.objects ?? true) {
         await applyCrds(plane.client);
+        await applyPolicies(plane.client);
         await applyRoles(plane.client);
       }
       if (options.controllers ?? false) await plane.controllerManager.start();

@@ -4,7 +4,7 @@ import { abortable } from "./abortable.ts";
 import { registerApi, waitForApi } from "./aggregated-api.ts";
 import { partEnvironment, toolSettings } from "./config.ts";
 import { ControlPlane } from "./control-plane/control-plane.ts";
-import { applyCrds, applyRoles } from "./control-plane/manifests.ts";
+import { applyCrds, applyPolicies, applyRoles } from "./control-plane/manifests.ts";
 import { removeLeftovers } from "./leftovers.ts";
 import { applyNode, nodeNameOfMachine } from "./node-object.ts";
 import {
@@ -241,7 +241,10 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
     const { client, pki, server } = plane;
     const nodeName = nodeNameOfMachine();
     await abortable(applyCrds(client, signal), signal);
-    await abortable(Promise.all([applyRoles(client), applyNode(client, nodeName, addresses.pod)]), signal);
+    await abortable(
+      Promise.all([applyPolicies(client), applyRoles(client), applyNode(client, nodeName, addresses.pod)]),
+      signal,
+    );
 
     const podServer = `https://${addresses.host}:${ports.apiserver}`;
     const [operatorIdentity, ateletIdentity, routerIdentity] = await Promise.all([

@@ -18,6 +18,7 @@ const objectSchema = z.looseObject({
 export type Manifest = z.infer<typeof objectSchema>;
 
 const crdFolder = join(import.meta.dirname, "../../../crds/yaml");
+const policyFolder = join(import.meta.dirname, "../../../crds/policies");
 const manifestFolder = join(import.meta.dirname, "../../manifests");
 
 function readManifests(file: string): Manifest[] {
@@ -47,6 +48,8 @@ const plurals: Readonly<Record<string, string>> = {
   Role: "roles",
   RoleBinding: "rolebindings",
   Service: "services",
+  ValidatingAdmissionPolicy: "validatingadmissionpolicies",
+  ValidatingAdmissionPolicyBinding: "validatingadmissionpolicybindings",
 };
 
 function pathOf(object: Manifest): string {
@@ -115,6 +118,12 @@ export async function applyCrds(client: KubeClient, signal?: AbortSignal): Promi
       .flatMap(readManifests)
       .map((crd) => applyCrd(client, crd, signal)),
   );
+}
+
+/** Applies crds/policies; the API server enforces them some seconds later. */
+export async function applyPolicies(client: KubeClient): Promise<void> {
+  const objects = filesOf(policyFolder).flatMap(readManifests);
+  await Promise.all(objects.map((object) => applyManifest(client, object)));
 }
 
 /** Applies local/manifests: the system namespace first, then the roles of the parts. */
