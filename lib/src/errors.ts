@@ -17,6 +17,8 @@ export const errorCatalogue = {
   REQUESTS_OPEN: { grpc: grpcStatus.ABORTED, http: 409 },
   /** spec.state is Suspended. */
   HELD: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
+  /** spec.state is Running: no suspend but that of a drain. */
+  KEPT_RUNNING: { grpc: grpcStatus.FAILED_PRECONDITION, http: 409 },
   /** The epoch was released or surpassed on this node. */
   MOVED: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
   /** The grant names another session than the node's current one. */
@@ -36,6 +38,10 @@ export const errorCatalogue = {
   TEMPLATE_MISSING: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
   /** No run of the actor's Template has succeeded yet. */
   TEMPLATE_NOT_READY: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
+  /** A Secret, or a key of it, that the program's environment names is not there. */
+  SECRET_MISSING: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
+  /** The newer revision lacks a volume of the actor. */
+  UPGRADE_REFUSED: { grpc: grpcStatus.FAILED_PRECONDITION, http: 409 },
   NOT_READY: { grpc: grpcStatus.DEADLINE_EXCEEDED, http: 503 },
   CHECKPOINT_FAILED: { grpc: grpcStatus.INTERNAL, http: 500 },
   RESTORE_FAILED: { grpc: grpcStatus.INTERNAL, http: 503 },

@@ -21,11 +21,13 @@ import {
 import { type Assignments } from "./assignments.ts";
 import { type AteletLink } from "./atelet-link.ts";
 import { type Atelets } from "./atelets.ts";
+import { type Briefings, type Standing } from "./briefings.ts";
 import { type Deletion } from "./deletion.ts";
 import { type EventRecorder } from "./events.ts";
 import { type Freshest } from "./freshest.ts";
 import { actorUidLabel, snapshotName } from "./generations.ts";
 import { type Hold, troubleOf } from "./hold.ts";
+import { type KeepRunning } from "./keep-running.ts";
 import { LateEvents } from "./late-events.ts";
 import { type OperatorMetrics } from "./metrics.ts";
 import { hiddenForMs } from "./operation-record.ts";
@@ -35,6 +37,7 @@ import { type Plans } from "./plans.ts";
 import { type ReconcileResult } from "./queue.ts";
 import { SettledStates } from "./settled-states.ts";
 import { type EventFacts, statusEvents } from "./status-events.ts";
+import { isBehindFloor } from "./ties.ts";
 import { type Waker } from "./wake.ts";
 
 export interface ActorReconcilerOptions {
@@ -49,6 +52,8 @@ export interface ActorReconcilerOptions {
   waker: Waker;
   operations: Operations;
   hold: Hold;
+  briefings: Briefings;
+  keepRunning: KeepRunning;
   events: EventRecorder;
   metrics: OperatorMetrics;
   log: Logger;
@@ -61,6 +66,7 @@ const detachRetryMs = 250;
 /** What one pass found out beside the world that it read. */
 interface Findings {
   blocked?: Trouble;
+  standing?: Standing | undefined;
   requeueAfterMs?: number;
 }
 
@@ -81,6 +87,8 @@ export class ActorReconciler {
     const current = await this.#options.assignments.ensureFinalizer(actor);
     const findings: Findings = {};
     try {
+      findings.standing = await this.#standing(current);
+      soonest(findings, findings.standing?.recheckAfterMs);
       await this.#converge(current, findings);
     } catch (error) {
       if (isForPeople(error)) findings.blocked = troubleOf(error);
@@ -91,11 +99,24 @@ export class ActorReconciler {
     return findings.requeueAfterMs === undefined ? {} : { requeueAfterMs: findings.requeueAfterMs };
   }
 
-  async #converge(actor: Actor, findings: Findings): Promise<void> {
-    const { atelets, hold, waker } = this.#options;
+  async #standing(actor: Actor): Promise<Standing | undefined> {
+    const { atelets, briefings } = this.#options;
     const { uid = "" } = actor.metadata;
     const nodeName = actor.status?.assignment?.nodeName;
-    if (nodeName === undefined) return;
+    const report = nodeName === undefined ? undefined : atelets.report(nodeName, uid);
+    // while the node says nothing, what it says decides
+    if (nodeName !== undefined && !atelets.view(nodeName).synced) return undefined;
+    return briefings.standing(actor, report);
+  }
+
+  async #converge(actor: Actor, findings: Findings): Promise<void> {
+    const { atelets, briefings, hold, keepRunning, waker } = this.#options;
+    const { uid = "" } = actor.metadata;
+    const nodeName = actor.status?.assignment?.nodeName;
+    if (nodeName === undefined) {
+      if (isStartable(actor)) soonest(findings, keepRunning.ensure(actor, undefined));
+      return;
+    }
     const view = atelets.view(nodeName);
     const link = atelets.get(nodeName);
     if (link === undefined || !view.synced) {
@@ -103,7 +124,10 @@ export class ActorReconciler {
       return;
     }
     const report = link.report(uid);
-    if (report === undefined) return;
+    if (report === undefined) {
+      soonest(findings, keepRunning.ensure(actor, undefined));
+      return;
+    }
     this.#enqueueSnapshots(actor, report);
     // a wake grants and assigns by itself
     if (waker.active(uid)) return;
@@ -111,6 +135,8 @@ export class ActorReconciler {
     const held = await hold.ensure(actor, link, report);
     if (held.trouble !== undefined) findings.blocked = held.trouble;
     soonest(findings, held.requeueAfterMs);
+    if (findings.standing !== undefined) await briefings.update(actor, link, report, findings.standing);
+    soonest(findings, keepRunning.ensure(actor, report));
     await this.#detach(actor, link, report, findings);
   }
 
@@ -121,7 +147,7 @@ export class ActorReconciler {
     if (assignment === undefined || isAsleep(report)) return false;
     const stale = assignment.session !== link.lease.session;
     if (!stale && Number(report.grant?.epoch ?? 0n) >= assignment.epoch) return false;
-    const plan = await plans.of(actor, true);
+    const plan = await plans.present(actor, report.revision);
     const granted = stale
       ? await assignments.grant(actor, link.lease, atelets.highestEpoch(actor.metadata.uid ?? ""))
       : actor;
@@ -137,7 +163,8 @@ export class ActorReconciler {
     const template = templates.get(actor.metadata.namespace, actor.spec.templateRef.name);
     if (template === undefined || newest === undefined) return;
     if (report.state !== ActorState.ACTOR_STATE_SUSPENDED) return;
-    if (newest.storageState !== StorageState.STORAGE_STATE_COMPLETED) return;
+    if (newest.storageState !== StorageState.STORAGE_STATE_COMPLETED || isBehindFloor(report)) return;
+    if (actor.spec.state === "Running") return;
     const dueMs = Number(newest.completedUnixMs) + parseDurationMs(template.spec.snapshots.detachDelay);
     if (dueMs > Date.now()) {
       soonest(findings, dueMs - Date.now());
@@ -205,6 +232,8 @@ export class ActorReconciler {
     this.#lateEvents.forget(uid);
     this.#options.operations.forget(uid);
     this.#options.hold.forget(uid);
+    this.#options.keepRunning.forget(uid);
+    this.#options.briefings.forget(uid);
   }
 
   async #writeStatus(actor: Actor, findings: Findings): Promise<void> {
@@ -223,6 +252,7 @@ export class ActorReconciler {
       operations: operations.of(uid),
       unplaced: waker.unplaced(uid),
       blocked: findings.blocked,
+      standing: findings.standing,
       now: new Date(),
     };
     const settled = this.#states.settle(uid, observedState(seen), actor.status?.state, performance.now());
@@ -264,6 +294,11 @@ const passing: ReadonlySet<ErrorCode> = new Set([
 
 function isForPeople(error: unknown): boolean {
   return error instanceof SubstrateError && !passing.has(error.code);
+}
+
+/** It has been found out what it would be started with. */
+function isStartable({ status }: Actor): boolean {
+  return status?.state === "ACTOR_STATE_SUSPENDED" || status?.state === "ACTOR_STATE_CRASHED";
 }
 
 function isAsleep({ state }: ActorReport): boolean {

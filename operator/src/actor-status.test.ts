@@ -73,6 +73,7 @@ function statusOf(
     operations: [],
     unplaced: undefined,
     blocked: undefined,
+    standing: undefined,
     now,
     ...changes,
   };

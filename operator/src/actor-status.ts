@@ -1,10 +1,14 @@
 import { type Actor, type ActorState, type ActorStatus, type Template } from "@substrate/crds/index.ts";
-import { type ActorReport } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { type ActorReport, OperationResult, StorageState } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { type Standing } from "./briefings.ts";
 import { type ConditionFacts, isoSeconds, mergeConditions } from "./conditions.ts";
 import { maxListed, newestGeneration, snapshotEntries } from "./generations.ts";
 import { type OperationRecord, publishedOperation } from "./operation-record.ts";
 import { isUnstartedFork } from "./origins.ts";
-import { type Reason, reasonOf } from "./reasons.ts";
+import { envOutdated, volumesFull } from "./program-conditions.ts";
+import { ready } from "./ready.ts";
+import { type Reason } from "./reasons.ts";
+import { tieOf } from "./ties.ts";
 
 /** How the operator sees the node that an actor is assigned to. */
 export interface NodeView {
@@ -39,6 +43,8 @@ export interface ActorWorld {
   unplaced: Trouble | undefined;
   /** What stands in the way of a deletion or of spec.state. */
   blocked: Trouble | undefined;
+  /** What it would be started with; undefined when that cannot be said. */
+  standing: Standing | undefined;
   /** The report's state, or the one before it while it is transitional and young. */
   state: ActorState;
   now: Date;
@@ -46,17 +52,6 @@ export interface ActorWorld {
 
 /** After this long without a node's reports its actors are said not to be Ready. */
 export const nodeUnavailableAfterMs = 15_000;
-
-/** Failures of a resume after which only a person, or another revision, makes the actor answer. */
-const lastingFailures = new Set([
-  "PROGRAM_EXITED",
-  "NOT_READY",
-  "RESTORE_FAILED",
-  "SNAPSHOT_DAMAGED",
-  "IMAGE_UNAVAILABLE",
-  "IMAGE_INVALID",
-  "STORE_FOREIGN",
-]);
 
 /** What the report, or in its absence what is known, says the actor does now. */
 export function observedState(world: Omit<ActorWorld, "state">): ActorState {
@@ -71,56 +66,6 @@ export function observedState(world: Omit<ActorWorld, "state">): ActorState {
   const started = (actor.status?.generation ?? 0) > 0 || before === "ACTOR_STATE_SUSPENDED";
   if (isUnstartedFork(actor) && template !== undefined) return "ACTOR_STATE_SUSPENDED";
   return started || template?.status?.phase === "Ready" ? "ACTOR_STATE_SUSPENDED" : "ACTOR_STATE_PENDING";
-}
-
-function templateTrouble(world: ActorWorld): Trouble | undefined {
-  const { actor, template } = world;
-  const name = actor.spec.templateRef.name;
-  if (template === undefined) {
-    const message = `Template ${actor.metadata.namespace}/${name} does not exist: create it, or fix spec.templateRef`;
-    return { reason: "TemplateMissing", message };
-  }
-  if (world.source !== undefined) return world.source;
-  // it starts with the revision of its source
-  if (isUnstartedFork(actor)) return undefined;
-  if (template.status?.phase === "Ready") return undefined;
-  // it wakes with the revision that its snapshot was made with, whatever becomes of the newest one
-  if ((actor.status?.generation ?? 0) > 0 && actor.status?.revision !== undefined) return undefined;
-  const cause = template.status?.conditions?.find(({ type }) => type === "Ready")?.message;
-  const message = `Template ${actor.metadata.namespace}/${name} is not Ready${cause === undefined ? "" : `: ${cause}`}`;
-  return { reason: "TemplateNotReady", message };
-}
-
-function ready(world: ActorWorld): ConditionFacts {
-  const no = ({ reason, message }: Trouble): ConditionFacts => ({ type: "Ready", status: "False", reason, message });
-  const yes = (reason: Reason, message: string): ConditionFacts => ({ type: "Ready", status: "True", reason, message });
-  const { actor, node, report, state } = world;
-  if (world.blocked !== undefined) return no(world.blocked);
-  if (state === "ACTOR_STATE_DELETING") return no({ reason: "Deleting", message: "The actor is being deleted" });
-  if (node !== undefined && node.unreachableMs >= nodeUnavailableAfterMs) {
-    const message = `Node ${node.nodeName} has not answered for long; the actor stays there until its atelet is back`;
-    return no({ reason: "NodeUnavailable", message });
-  }
-  if (state === "ACTOR_STATE_RUNNING") return yes("Running", "Answers requests");
-  if (world.unplaced !== undefined) return no(world.unplaced);
-  if (state === "ACTOR_STATE_PENDING") {
-    return no(templateTrouble(world) ?? { reason: "Pending", message: "Waits for its Template" });
-  }
-  const last = report?.lastOperation;
-  if (
-    last?.type === "OPERATION_TYPE_RESUME" &&
-    last.result === "OPERATION_RESULT_FAILED" &&
-    lastingFailures.has(last.reason)
-  ) {
-    return no({ reason: reasonOf(last.reason), message: last.message });
-  }
-  if (actor.spec.state === "Suspended") return yes("Suspended", "Kept asleep by spec.state: Suspended");
-  const trouble = templateTrouble(world);
-  if (trouble !== undefined) return no(trouble);
-  if (state === "ACTOR_STATE_CRASHED") {
-    return yes("Crashed", `The next request starts it from generation ${newestGeneration(world)}`);
-  }
-  return yes("Asleep", "The next request wakes it");
 }
 
 function scheduled(world: ActorWorld): ConditionFacts {
@@ -161,22 +106,48 @@ function durable(world: ActorWorld): ConditionFacts {
   }
 }
 
+/** Of what runs, or would be started if the Template had no other. */
+function revisionOf({ actor, report, template }: ActorWorld): string | undefined {
+  const before = actor.status?.revision;
+  const { revision } = tieOf(actor, report);
+  if (revision !== undefined && revision !== "") return revision;
+  if (report !== undefined && report.revision !== "") return report.revision;
+  const isNew = report === undefined && (actor.status?.generation ?? 0) === 0 && !isUnstartedFork(actor);
+  return isNew ? (template?.status?.revision ?? before) : before;
+}
+
+/**
+ * What was lost stays visible after the next good start: until a newer state is safe, or a person has chosen what to go
+ * on from.
+ */
+function lastingCrash({ actor, operations, report }: ActorWorld): ActorStatus["crash"] {
+  const before = actor.status?.crash;
+  if (report === undefined) return before;
+  const { crash, generations } = report;
+  if (crash !== undefined) return { message: crash.message, time: isoSeconds(Number(crash.timeUnixMs)) };
+  if (before === undefined) return undefined;
+  const crashMs = Date.parse(before.time);
+  const isSaved = generations.some(
+    ({ createdUnixMs, storageState }) =>
+      storageState === StorageState.STORAGE_STATE_COMPLETED && Number(createdUnixMs) > crashMs,
+  );
+  const isChosen = operations.some(
+    ({ choosing, result, startUnixMs }) =>
+      choosing === true && result === OperationResult.OPERATION_RESULT_SUCCEEDED && startUnixMs > crashMs,
+  );
+  return isSaved || isChosen ? undefined : before;
+}
+
 /** The whole status but `assignment`, which only grants and releases write. */
 export function desiredStatus(world: ActorWorld): Omit<ActorStatus, "assignment"> {
   const { actor, report, state, template } = world;
   const before = actor.status;
   const observedGeneration = actor.metadata.generation ?? 0;
   const generation = newestGeneration(world);
-  const revision =
-    (report?.revision === "" ? undefined : report?.revision) ??
-    before?.revision ??
-    (generation === 0 ? template?.status?.revision : undefined);
+  const revision = revisionOf(world);
   const nodeWord = { known: world.node?.synced ?? true, operation: report?.lastOperation };
   const operation = publishedOperation(world.operations, nodeWord, before?.lastOperation, world.now);
-  const crash =
-    report === undefined
-      ? before?.crash
-      : report.crash && { message: report.crash.message, time: isoSeconds(Number(report.crash.timeUnixMs)) };
+  const crash = lastingCrash(world);
   const activityMs = Number(report?.lastActivityUnixMs ?? 0n);
   const lastActivityTime = activityMs > 0 ? isoSeconds(activityMs) : before?.lastActivityTime;
   return {
@@ -190,7 +161,7 @@ export function desiredStatus(world: ActorWorld): Omit<ActorStatus, "assignment"
     ...(lastActivityTime === undefined ? {} : { lastActivityTime }),
     conditions: mergeConditions(
       before?.conditions,
-      [ready(world), scheduled(world), durable(world)],
+      [ready(world), scheduled(world), durable(world), ...envOutdated(world), ...volumesFull(world)],
       observedGeneration,
       world.now,
     ),

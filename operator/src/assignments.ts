@@ -4,14 +4,17 @@ import { namespaces } from "@substrate/lib/kube/types.ts";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type Leader, type ReleaseResponse } from "@substrate/lib/gen/substrate/atelet/v1/atelet.ts";
 import { type ActorKey } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { LRUCache } from "lru-cache";
 import { type AteletLink } from "./atelet-link.ts";
 import { type Freshest } from "./freshest.ts";
-import { type ActorPlan } from "./plans.ts";
+import { type ActorPlan, planDigest } from "./plans.ts";
 
 export const actorFinalizer = "substrate.run/actor";
 
 /** Recording a grant is one fsync. */
 const assignDeadlineMs = 10_000;
+/** Actors of which it is known what their node was told. */
+const remembered = 16_384;
 /** A release may kill a sandbox and remove files and store objects. */
 const releaseDeadlineMs = 60_000;
 
@@ -24,6 +27,7 @@ export class Assignments {
   readonly #actors: Freshest<Actor>;
   readonly #clusterUid: string;
   readonly #leader: () => Leader;
+  readonly #told = new LRUCache<string, string>({ max: remembered });
 
   /** `leader` throws while this process does not lead: then nothing is written. */
   constructor(client: KubeClient, freshest: Freshest<Actor>, clusterUid: string, leader: () => Leader) {
@@ -89,12 +93,26 @@ export class Assignments {
       {
         actor: await this.#key(actor),
         grant: { epoch: BigInt(assignment.epoch), session: assignment.session },
-        ...plan,
+        program: plan.program,
+        environment: plan.environment,
+        origin: plan.origin,
+        upgradePending: plan.upgradePending,
         held: actor.spec.state === "Suspended",
         clusterUid: this.#clusterUid,
       },
       { deadlineMs: assignDeadlineMs },
     );
+    this.#told.set(actor.metadata.uid ?? "", planDigest(plan.program, plan.environment?.digest, plan.upgradePending));
+  }
+
+  /** Digest of what this process has told the actor's node last. */
+  told(uid: string): string | undefined {
+    return this.#told.get(uid);
+  }
+
+  /** What another process is taken to have told it. */
+  assumeTold(uid: string, digest: string): void {
+    this.#told.set(uid, digest);
   }
 
   /** Throws NOT_RELEASABLE while a sandbox or an unsaved generation is there (unless the actor is being deleted). */

@@ -5,6 +5,7 @@ import { type Reflector } from "@substrate/lib/kube/reflector.ts";
 import { type Trouble } from "./actor-status.ts";
 import { type Atelets } from "./atelets.ts";
 import { type ConditionFacts, isoSeconds } from "./conditions.ts";
+import { type Environments, templateOwner } from "./environment.ts";
 import { type EventRecorder } from "./events.ts";
 import { type Freshest } from "./freshest.ts";
 import { troubleOf } from "./hold.ts";
@@ -30,6 +31,7 @@ export interface GoldenOptions {
   origins: Origins;
   writer: SnapshotWriter;
   trials: Trials;
+  environments: Environments;
   events: EventRecorder;
   /** A Template's golden snapshot has to be looked at again. */
   enqueue: (templateKey: string) => void;
@@ -169,7 +171,8 @@ export class Golden {
 
   /** Another run of a program that has answered its readyz before. */
   async #take(template: Template, part: ProgramPart, program: Program): Promise<GoldenResult> {
-    const { atelets, enqueue, trials } = this.#options;
+    const { atelets, enqueue, environments, trials } = this.#options;
+    const environment = () => environments.resolve(templateOwner(template), part.env);
     const link = atelets.anySchedulable();
     if (link === undefined) {
       const message = "No node takes a run now that could be kept: none answers, or all are cordoned";
@@ -184,7 +187,7 @@ export class Golden {
       if (isConflict(error)) throw error;
       return { ...no(troubleOf(error)), requeueAfterMs: noNodeRetryMs };
     }
-    const outcome = trials.ensure(key, link, { program, golden }, () => {
+    const outcome = trials.ensure(key, link, { program, environment, golden }, () => {
       enqueue(keyOf(template));
     });
     switch (outcome?.kind) {

@@ -7,6 +7,7 @@ import { createRegistry, startMetricsServer } from "@substrate/lib/metrics.ts";
 import { startRpcServer } from "@substrate/lib/rpc/server.ts";
 import { loadTls, serverCredentials } from "@substrate/lib/rpc/tls.ts";
 import { Pool } from "undici";
+import { AccessReviews } from "./api/access.ts";
 import { logHandler } from "./api/log.ts";
 import { proxyHandler } from "./api/proxy.ts";
 import { startApiServer } from "./api/server.ts";
@@ -64,7 +65,7 @@ async function run(config: OperatorConfig, log: Logger, signal: AbortSignal): Pr
   try {
     const clusterUid = await readClusterUid(client, log, signal);
     operator = new Operator({ client, namespace, address: config.advertiseAddress, clusterUid, tls, registry, log });
-    const { actors, atelets, leadership, operations, waker } = operator;
+    const { actors, atelets, choices, leadership, operations, waker } = operator;
     const routerName = `system:serviceaccount:${namespace}:router`;
     const rpc = await startRpcServer({
       address: config.grpcListen,
@@ -72,7 +73,7 @@ async function run(config: OperatorConfig, log: Logger, signal: AbortSignal): Pr
       services: [wakeService({ waker, actors, leadership, routerName, log })],
     });
     closing.unshift(() => rpc.stop(graceMs));
-    const verbs = { operations, leadership, log };
+    const verbs = { operations, choices, access: new AccessReviews(client), leadership, log };
     const api = await startApiServer({
       listen: config.apiListen,
       tlsCert: config.apiTlsCert,

@@ -13,6 +13,8 @@ export interface OperationRecord {
   startUnixMs: number;
   /** Undefined while it runs. */
   endUnixMs: number | undefined;
+  /** A resume for which a person chose what to start from. */
+  choosing?: boolean;
 }
 
 function ofReport(operation: Operation): OperationRecord {

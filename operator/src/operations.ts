@@ -4,6 +4,7 @@ import { asSubstrateError } from "@substrate/lib/errors.ts";
 import { OperationResult, OperationType } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { keyOf } from "@substrate/lib/kube/client.ts";
 import { type Logger } from "@substrate/lib/log.ts";
+import { type Choice, newest } from "./choices.ts";
 import { type OperatorMetrics } from "./metrics.ts";
 import { type OperationRecord } from "./operation-record.ts";
 import { type SuspendOptions, type Suspender } from "./suspender.ts";
@@ -44,11 +45,12 @@ export class Operations {
     );
   }
 
-  resume(actor: Actor): OperationRecord {
+  resume(actor: Actor, choice: Choice = newest): OperationRecord {
     const uid = actor.metadata.uid ?? "";
-    return this.#start(actor, OperationType.OPERATION_TYPE_RESUME, async (id) => {
-      await this.#options.waker.wake(uid, keyOf(actor), id);
-    });
+    const run = async (id: string): Promise<void> => {
+      await this.#options.waker.wake(uid, keyOf(actor), id, choice);
+    };
+    return this.#start(actor, OperationType.OPERATION_TYPE_RESUME, run, choice.kind !== "newest");
   }
 
   /** The status shows this operation's end: nothing more need be kept of it. */
@@ -63,7 +65,7 @@ export class Operations {
     this.#records.delete(uid);
   }
 
-  #start(actor: Actor, type: OperationType, run: (id: string) => Promise<void>): OperationRecord {
+  #start(actor: Actor, type: OperationType, run: (id: string) => Promise<void>, choosing = false): OperationRecord {
     const uid = actor.metadata.uid ?? "";
     const record: OperationRecord = {
       id: randomUUID(),
@@ -73,6 +75,7 @@ export class Operations {
       message: "",
       startUnixMs: Date.now(),
       endUnixMs: undefined,
+      choosing,
     };
     this.#records.set(uid, [...this.of(uid).slice(1 - keptPerActor), record]);
     // that it runs is shown when it lasts, whether or not its node hears of it

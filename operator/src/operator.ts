@@ -12,11 +12,15 @@ import { ActorReconciler } from "./actor-reconciler.ts";
 import { Assignments } from "./assignments.ts";
 import { Atelets, ateletSelector } from "./atelets.ts";
 import { BackgroundCalls } from "./background-calls.ts";
+import { Briefings } from "./briefings.ts";
+import { Choices } from "./choices.ts";
 import { Deletion } from "./deletion.ts";
+import { Environments } from "./environment.ts";
 import { EventRecorder } from "./events.ts";
 import { Freshest } from "./freshest.ts";
 import { Golden } from "./golden.ts";
 import { Hold } from "./hold.ts";
+import { KeepRunning } from "./keep-running.ts";
 import { Leadership, leaseDurationMs } from "./leader.ts";
 import { OperatorMetrics } from "./metrics.ts";
 import { Operations } from "./operations.ts";
@@ -31,6 +35,7 @@ import { Suspender } from "./suspender.ts";
 import { TagReconciler } from "./tag-reconciler.ts";
 import { TemplateReconciler } from "./template-reconciler.ts";
 import { Trials } from "./trials.ts";
+import { UpgradeTags } from "./upgrade-tags.ts";
 import { Waker } from "./wake.ts";
 
 export interface OperatorOptions {
@@ -64,6 +69,7 @@ export class Operator {
   readonly leadership: Leadership;
   readonly waker: Waker;
   readonly operations: Operations;
+  readonly choices: Choices;
   readonly #cache: Cache;
   readonly #queues: Record<Kind, ReconcileQueue>;
   readonly #options: OperatorOptions;
@@ -119,8 +125,13 @@ export class Operator {
     const revisions = new Revisions(client);
     const assignments = new Assignments(client, freshActors, clusterUid, () => this.leadership.proof());
     const origins = new Origins(client, clusterUid);
-    const plans = new Plans({ templates: this.#cache.templates, revisions, origins });
-    this.waker = new Waker({ ...common, assignments, plans, onChange });
+    const environments = new Environments(client);
+    const plans = new Plans({ templates: this.#cache.templates, revisions, origins, environments });
+    const upgradeTags = new UpgradeTags(client, this.#cache.snapshots);
+    this.waker = new Waker({ ...common, assignments, plans, upgradeTags, onChange });
+    this.choices = new Choices(client, origins, ({ metadata, status }) =>
+      this.atelets.report(status?.assignment?.nodeName ?? "", metadata.uid ?? ""),
+    );
     const suspender = new Suspender({ ...common, waker: this.waker });
     this.operations = new Operations({ suspender, waker: this.waker, metrics: this.#metrics, log, onChange });
     const actorReconciler = new ActorReconciler({
@@ -133,6 +144,8 @@ export class Operator {
       waker: this.waker,
       operations: this.operations,
       hold: new Hold(this.operations),
+      briefings: new Briefings({ plans, environments, assignments }),
+      keepRunning: new KeepRunning(this.operations),
       events,
       enqueueSnapshot: (key) => {
         this.#queues.Snapshot.add(key);
@@ -152,6 +165,7 @@ export class Operator {
       origins,
       writer,
       trials,
+      environments,
       events,
       enqueue: enqueueTemplate,
     });
@@ -159,7 +173,9 @@ export class Operator {
       ...common,
       templates: new Freshest(this.#cache.templates),
       actors: this.#cache.actors,
+      snapshots: this.#cache.snapshots,
       revisions,
+      environments,
       trials,
       golden,
       events,

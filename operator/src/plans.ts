@@ -1,13 +1,27 @@
-import { type Actor, type Template } from "@substrate/crds/index.ts";
-import { type Environment, type Origin, type Program } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { createHash } from "node:crypto";
+import { type Actor, type EnvVar, type Template } from "@substrate/crds/index.ts";
+import { SubstrateError } from "@substrate/lib/errors.ts";
+import { type StartFrom } from "@substrate/lib/gen/substrate/atelet/v1/atelet.ts";
+import {
+  type ActorReport,
+  type Environment,
+  type Origin,
+  type Program,
+} from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { keyOf } from "@substrate/lib/kube/client.ts";
 import { type Reflector } from "@substrate/lib/kube/reflector.ts";
+import { type Choice } from "./choices.ts";
+import { type EnvOwner, type Environments, mergeEnv } from "./environment.ts";
 import { type Origins } from "./origins.ts";
-import { programOf } from "./programs.ts";
-import { type Revisions } from "./revisions.ts";
+import { buildProgram } from "./program.ts";
+import { notReady, requireTemplate } from "./programs.ts";
+import { type Revisions, type StoredRevision } from "./revisions.ts";
+import { type Tie, tieOf } from "./ties.ts";
 
 /** What a node is told of an actor beside its grant. */
 export interface ActorPlan {
   program: Program;
+  /** Undefined: what the node has of an earlier assignment stays. */
   environment: Environment | undefined;
   /** Where an actor without a generation begins. */
   origin: Origin | undefined;
@@ -15,11 +29,38 @@ export interface ActorPlan {
   upgradePending: boolean;
 }
 
+/** How an actor is to be started. */
+export interface StartPlan extends ActorPlan {
+  startFrom: StartFrom | undefined;
+  upgrade: Upgrade | undefined;
+}
+
+/** A generation whose state is to be kept as a tag before a program of another revision takes over. */
+export interface Upgrade {
+  /** The present revision. */
+  from: string;
+  generation: number;
+  /** To be assigned while the tag is made. */
+  present: ActorPlan;
+}
+
+/** Which revision an actor's next start is of. */
+export interface Decision {
+  revision: string;
+  tie: Tie;
+  startFrom: StartFrom | undefined;
+  /** Why it stays on its own although there is a newer one. */
+  refused: string | undefined;
+}
+
 export interface PlansOptions {
   templates: Reflector<Template>;
   revisions: Revisions;
   origins: Origins;
+  environments: Environments;
 }
+
+const boot: StartFrom = { from: { $case: "boot", value: true } };
 
 /** What an actor is run with, read anew for each assignment. */
 export class Plans {
@@ -30,15 +71,131 @@ export class Plans {
   }
 
   /**
-   * Throws what `programOf` and `Origins.of` throw.
-   * @param running its program runs already: it stays on its revision, and what it began from may be gone
+   * Throws what `decide` and `Environments.resolve` throw, and for an actor without a generation what `Origins.of` does.
+   * @param report of the node that holds it
    */
-  async of(actor: Actor, running = false): Promise<ActorPlan> {
-    const { origins, revisions, templates } = this.#options;
-    const template = templates.get(actor.metadata.namespace, actor.spec.templateRef.name);
-    const begins = running ? undefined : await origins.of(actor, template);
-    const revision = running ? actor.status?.revision : begins?.revision;
-    const program = await programOf(actor, template, revisions, revision);
-    return { program, environment: undefined, origin: begins?.origin, upgradePending: false };
+  async start(actor: Actor, report: ActorReport | undefined, choice: Choice): Promise<StartPlan> {
+    const template = this.#template(actor);
+    const begins = choice.kind === "generation" ? undefined : await this.#options.origins.of(actor, template);
+    const decision = await this.decide(actor, report, choice, begins?.revision);
+    const { revision, startFrom, tie } = decision;
+    const plan = await this.#plan(actor, template, revision, begins?.origin);
+    if (tie.kind === "none" || tie.kind === "running" || tie.revision === revision || !isOwnState(choice)) {
+      return { ...plan, startFrom, upgrade: undefined };
+    }
+    const present = { ...(await this.#plan(actor, template, tie.revision, undefined)), upgradePending: true };
+    return { ...plan, startFrom, upgrade: { from: tie.revision, generation: tie.generation, present } };
   }
+
+  /** Of one that runs, or sleeps on as it is. A Secret that is gone meanwhile doesn't stand in its way. */
+  async present(actor: Actor, revision: string): Promise<ActorPlan> {
+    return this.#plan(actor, this.#template(actor), revision, undefined, true);
+  }
+
+  /**
+   * Throws TEMPLATE_MISSING, TEMPLATE_NOT_READY, NOT_READY when its own revision is lost, and UPGRADE_REFUSED for a
+   * cold start that a person asks for where the newest revision lacks a volume.
+   * @param beginsWith the revision of the snapshot that an actor without a generation begins from
+   */
+  async decide(
+    actor: Actor,
+    report: ActorReport | undefined,
+    choice: Choice,
+    beginsWith: string | undefined,
+  ): Promise<Decision> {
+    const template = this.#template(actor);
+    const tie = tieOf(actor, report);
+    if (tie.kind === "running") return { revision: tie.revision, tie, startFrom: undefined, refused: undefined };
+    if (choice.kind === "generation" || choice.kind === "tag") {
+      return { revision: choice.revision, tie, startFrom: choice.startFrom, refused: undefined };
+    }
+    const startFrom = choice.kind === "boot" ? boot : undefined;
+    if (beginsWith !== undefined && choice.kind === "newest") {
+      return { revision: beginsWith, tie, startFrom, refused: undefined };
+    }
+    const own = tie.revision;
+    const newest = template.status?.phase === "Ready" ? template.status.revision : undefined;
+    const wanted =
+      tie.kind === "memory" && choice.kind === "newest" && template.spec.upgrade === "Manual" ? own : newest;
+    const revision = wanted ?? own;
+    if (revision === undefined) throw notReady(actor, template);
+    if (own === undefined || revision === own) return { revision, tie, startFrom, refused: undefined };
+    const refused = await this.#missingVolumes(template, own, revision);
+    if (refused !== undefined && choice.kind === "boot") {
+      throw new SubstrateError("UPGRADE_REFUSED", `Actor ${keyOf(actor)}: ${refused}`);
+    }
+    if (refused !== undefined) return { revision: own, tie, startFrom, refused };
+    // a memory image fits no other program: it starts cold, with its volumes
+    return { revision, tie, startFrom: tie.kind === "memory" ? boot : startFrom, refused: undefined };
+  }
+
+  /** The variables of a program of this revision, unresolved. */
+  async env(actor: Actor, revision: string): Promise<EnvVar[]> {
+    const { part } = await this.#options.revisions.load(this.#template(actor), revision);
+    return mergeEnv(part.env, actor.spec.env);
+  }
+
+  /** What runs a revision of it, with the Template's policies of now. */
+  async program(actor: Actor, revision: string): Promise<Program> {
+    const template = this.#template(actor);
+    const { part, imageDigest } = await this.#options.revisions.load(template, revision);
+    return buildProgram(template, part, revision, imageDigest);
+  }
+
+  #template(actor: Actor): Template {
+    const { namespace } = actor.metadata;
+    return requireTemplate(actor, this.#options.templates.get(namespace, actor.spec.templateRef.name));
+  }
+
+  async #plan(
+    actor: Actor,
+    template: Template,
+    revision: string,
+    origin: Origin | undefined,
+    lenient = false,
+  ): Promise<ActorPlan> {
+    const { part, imageDigest } = await this.#options.revisions.load(template, revision);
+    const program = buildProgram(template, part, revision, imageDigest);
+    const environment = await this.#environment(actor, mergeEnv(part.env, actor.spec.env), lenient);
+    return { program, environment, origin, upgradePending: false };
+  }
+
+  async #environment(actor: Actor, env: EnvVar[], lenient: boolean): Promise<Environment | undefined> {
+    try {
+      return await this.#options.environments.resolve(envOwner(actor), env);
+    } catch (error) {
+      if (lenient && error instanceof SubstrateError && error.code === "SECRET_MISSING") return undefined;
+      throw error;
+    }
+  }
+
+  async #missingVolumes(template: Template, own: string, newest: string): Promise<string | undefined> {
+    const { revisions } = this.#options;
+    const names = ({ part }: StoredRevision): string[] => part.volumeMounts.map(({ name }) => name);
+    const [before, after] = await Promise.all([revisions.load(template, own), revisions.load(template, newest)]);
+    const kept = new Set(names(after));
+    const missing = names(before).filter((name) => !kept.has(name));
+    if (missing.length === 0) return undefined;
+    const which = `volume${missing.length === 1 ? "" : "s"} ${missing.map((name) => `"${name}"`).join(", ")}`;
+    const where = `Template ${template.metadata.namespace}/${template.metadata.name}`;
+    return `revision ${newest} of ${where} lacks ${which}, which the actor has data in: add it to the Template again`;
+  }
+}
+
+export function envOwner(actor: Actor): EnvOwner {
+  const { namespace = "", uid = "" } = actor.metadata;
+  return { about: `Actor ${keyOf(actor)}`, namespace, uid };
+}
+
+/** What is left behind is history that a person chose to leave; only a new program's start needs a way back. */
+function isOwnState(choice: Choice): boolean {
+  return choice.kind === "newest" || choice.kind === "boot";
+}
+
+/** Tells whether a node was told the same; of secrets it has only the environment's digest. */
+export function planDigest(program: Program, envDigest: string | undefined, upgradePending: boolean): string {
+  const text = JSON.stringify([program, envDigest ?? "", upgradePending], (_, value: unknown) =>
+    typeof value === "bigint" ? String(value) : value,
+  );
+  return createHash("sha256").update(text).digest("hex");
 }

@@ -60,15 +60,26 @@ function sizeLimitBytes({ spec }: Template, volume: string): number {
   return limit === undefined ? 0 : parseMemoryBytes(String(limit));
 }
 
-const wireFidelity = {
+export const wireFidelity = {
   Memory: Fidelity.FIDELITY_MEMORY,
   Rootfs: Fidelity.FIDELITY_ROOTFS,
   Data: Fidelity.FIDELITY_DATA,
 } as const;
 
-/** Ten hex digits of a hash of the program: the same program is the same revision. */
+/**
+ * Ten hex digits of a hash of the program: the same program is the same revision. What a Template doesn't use is left
+ * out, so that fields that come with newer versions make no new revisions of it. A volume's limit is a policy.
+ */
 export function revisionOf(part: ProgramPart): string {
-  return createHash("sha256").update(JSON.stringify(part)).digest("hex").slice(0, 10);
+  const { volumeMounts, env, ...rest } = part;
+  const hashed = {
+    ...rest,
+    ...(volumeMounts.length === 0
+      ? {}
+      : { volumeMounts: volumeMounts.map(({ name, mountPath }) => [name, mountPath]) }),
+    ...(env.length === 0 ? {} : { env }),
+  };
+  return createHash("sha256").update(JSON.stringify(hashed)).digest("hex").slice(0, 10);
 }
 
 /** The image by its digest, so that a tag that moves never changes what an actor runs. */
@@ -81,15 +92,23 @@ export function pinnedImage(image: string, digest: string): string {
 
 /** What a node needs to run a revision; the policies are the Template's of now. */
 export function buildProgram(template: Template, part: ProgramPart, revision: string, imageDigest?: string): Program {
-  const { snapshots, drainTimeout, wakeTimeout } = template.spec;
+  const { snapshots, drainTimeout, wakeTimeout, volumes } = template.spec;
+  const { env: _, ...program } = part;
   return {
-    ...part,
+    ...program,
     templateUid: template.metadata.uid ?? "",
     templateName: template.metadata.name,
     revision,
     image: imageDigest === undefined ? part.image : pinnedImage(part.image, imageDigest),
     memoryBytes: BigInt(part.memoryBytes),
-    volumeMounts: part.volumeMounts.map((mount) => ({ ...mount, sizeLimitBytes: BigInt(mount.sizeLimitBytes) })),
+    volumeMounts: part.volumeMounts.map((mount) => ({
+      ...mount,
+      sizeLimitBytes: BigInt(
+        volumes?.some(({ name }) => name === mount.name) === true
+          ? sizeLimitBytes(template, mount.name)
+          : mount.sizeLimitBytes,
+      ),
+    })),
     afterRestore: part.afterRestore,
     drainTimeoutMs: BigInt(parseDurationMs(drainTimeout)),
     wakeTimeoutMs: BigInt(parseDurationMs(wakeTimeout)),

@@ -30,6 +30,11 @@ export const conditionReasons = {
     "Failed",
     "Lost",
     "NoSnapshot",
+    "CrashLoop",
+    "EnvCurrent",
+    "EnvChanged",
+    "VolumesFit",
+    "VolumeOverLimit",
   ],
   Snapshot: ["Completed", "NotStored", "Saving", "GoldenFailed", "Failed", "DeletionBlocked"],
 } as const;
@@ -49,9 +54,19 @@ export const eventReasons = [
   "SnapshotLost",
   "Abandoned",
   "Unmanaged",
+  "CrashLoop",
+  "UpgradeRefused",
 ] as const;
 
-export const conditionTypes = ["Ready", "Scheduled", "Durable", "Golden", "Stalled"] as const;
+export const conditionTypes = [
+  "Ready",
+  "Scheduled",
+  "Durable",
+  "Golden",
+  "Stalled",
+  "EnvOutdated",
+  "VolumesFull",
+] as const;
 
 /** "IMAGE_UNAVAILABLE" → "ImageUnavailable" */
 type OneWord<Code extends string> = Code extends `${infer First}_${infer Rest}`

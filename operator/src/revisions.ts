@@ -2,6 +2,7 @@ import { type Template } from "@substrate/crds/index.ts";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { isAlreadyExists, type KubeClient } from "@substrate/lib/kube/client.ts";
 import { type ControllerRevision, controllerRevisions } from "@substrate/lib/kube/types.ts";
+import { LRUCache } from "lru-cache";
 import { z } from "zod";
 import { type ProgramPart } from "./program.ts";
 
@@ -10,6 +11,9 @@ export interface StoredRevision {
   part: ProgramPart;
   imageDigest: string;
 }
+
+/** Revisions kept in memory. */
+const remembered = 512;
 
 const templateLabel = "substrate.run/template";
 
@@ -47,6 +51,8 @@ function nameOf(templateName: string, revision: string): string {
 /** Programs of Templates as ControllerRevisions: an actor with a snapshot stays on the one that wrote it. */
 export class Revisions {
   readonly #client: KubeClient;
+  /** By the Template's uid and the revision, which never changes. */
+  readonly #loaded = new LRUCache<string, StoredRevision>({ max: remembered });
 
   constructor(client: KubeClient) {
     this.#client = client;
@@ -74,11 +80,20 @@ export class Revisions {
   }
 
   /** Throws NOT_READY when it isn't kept. */
-  async load(namespace: string, templateName: string, revision: string): Promise<StoredRevision> {
+  async load(
+    { metadata: { name: templateName, namespace = "", uid = "" } }: Template,
+    revision: string,
+  ): Promise<StoredRevision> {
+    const cacheKey = `${uid}/${revision}`;
+    const known = this.#loaded.get(cacheKey);
+    if (known !== undefined) return known;
     const name = nameOf(templateName, revision);
     const found = await this.#client.get(controllerRevisions, name, namespace);
     const parsed = storedRevision.safeParse(found?.data);
-    if (parsed.success) return parsed.data;
+    if (parsed.success) {
+      this.#loaded.set(cacheKey, parsed.data);
+      return parsed.data;
+    }
     const problem = found === undefined ? "does not exist" : "cannot be read";
     throw new SubstrateError(
       "NOT_READY",

@@ -1,5 +1,6 @@
 import { type ActorStatus } from "@substrate/crds/index.ts";
 import { type Generation } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { refusalMark } from "./ready.ts";
 import { type EventReason, reasonOf } from "./reasons.ts";
 
 export interface EventFacts {
@@ -9,7 +10,7 @@ export interface EventFacts {
 }
 
 /** Ready reasons of which a person should hear in `kubectl describe`, each once when it begins. */
-const notableReasons = ["NodeUnavailable", "DeletionBlocked", "TemplateMissing"] as const;
+const notableReasons = ["NodeUnavailable", "DeletionBlocked", "TemplateMissing", "CrashLoop"] as const;
 
 const failureReasons = { Resume: "FailedWake", Suspend: "FailedSuspend", Tag: "FailedTag" } as const;
 
@@ -21,6 +22,12 @@ function condition(
   type: string,
 ): { status: string; reason: string; message: string } | undefined {
   return status?.conditions?.find((candidate) => candidate.type === type);
+}
+
+/** Why an upgrade is refused, out of Ready's message. */
+function refusalIn(message = ""): string | undefined {
+  const [, refusal] = message.split(refusalMark);
+  return refusal;
 }
 
 /**
@@ -41,6 +48,10 @@ export function statusEvents(
   const notable = notableReasons.find((reason) => reason === ready?.reason);
   if (ready?.status === "False" && notable !== undefined && condition(before, "Ready")?.reason !== notable) {
     warn(notable, ready.message);
+  }
+  const refusal = refusalIn(ready?.message);
+  if (refusal !== undefined && refusalIn(condition(before, "Ready")?.message) !== refusal) {
+    warn("UpgradeRefused", refusal);
   }
   const scheduled = condition(after, "Scheduled");
   if (scheduled?.status === "False" && condition(before, "Scheduled")?.status !== "False") {

@@ -9,13 +9,21 @@ import { type Logger } from "@substrate/lib/log.ts";
 import { parseDurationMs } from "@substrate/lib/resources.ts";
 import { type AteletLink } from "./atelet-link.ts";
 import { type Atelets } from "./atelets.ts";
+import { wireFidelity } from "./program.ts";
 import { type Waker } from "./wake.ts";
 
+type Mode = "Async" | "Sync";
+
 export interface SuspendOptions {
-  mode: "Async" | "Sync";
+  /** Default: the Template's durability. */
+  mode?: Mode;
   /** Cut requests that are open after the drain timeout. */
   force: boolean;
+  /** Default: the Template's onSuspend. */
+  fidelity?: SnapshotFidelity;
 }
+
+type SnapshotFidelity = keyof typeof wireFidelity;
 
 export interface SuspenderOptions {
   client: KubeClient;
@@ -39,6 +47,7 @@ const outageCodes: ReadonlySet<ErrorCode> = new Set(["NODE_UNAVAILABLE", "SHUTTI
 
 /** One suspend's memory between its tries. */
 interface SuspendAttempt extends SuspendOptions {
+  mode: Mode;
   operationId: string;
   /** The generation that it is to make, or to wait for; the same at each try. */
   target: number | undefined;
@@ -62,9 +71,11 @@ export class Suspender {
   async run(known: Actor, options: SuspendOptions, operationId: string): Promise<void> {
     const template = this.#options.templates.get(known.metadata.namespace, known.spec.templateRef.name);
     const drainMs = parseDurationMs(template?.spec.drainTimeout ?? "10s");
-    const uploadMs = options.mode === "Sync" ? uploadMarginMs : 0;
+    const mode = options.mode ?? template?.spec.snapshots.durability ?? "Async";
+    const uploadMs = mode === "Sync" ? uploadMarginMs : 0;
     const attempt: SuspendAttempt = {
       ...options,
+      mode,
       operationId,
       target: undefined,
       deadlineMs: performance.now() + drainMs + checkpointMarginMs + uploadMs,
@@ -110,7 +121,7 @@ export class Suspender {
       mode: attempt.mode === "Sync" ? SuspendMode.SUSPEND_MODE_SYNC : SuspendMode.SUSPEND_MODE_ASYNC,
       force: attempt.force,
       operationId: attempt.operationId,
-      fidelity: Fidelity.FIDELITY_UNSPECIFIED,
+      fidelity: attempt.fidelity === undefined ? Fidelity.FIDELITY_UNSPECIFIED : wireFidelity[attempt.fidelity],
     };
     try {
       const deadlineMs = Math.max(1, attempt.deadlineMs - performance.now());
@@ -144,13 +155,7 @@ export class Suspender {
    * The answer to a call may overtake the node's report: without the wait a status could say Succeeded beside a
    * generation that is PENDING.
    */
-  async #reported(
-    key: string,
-    uid: string,
-    nodeName: string,
-    mode: SuspendOptions["mode"],
-    made: bigint,
-  ): Promise<void> {
+  async #reported(key: string, uid: string, nodeName: string, mode: Mode, made: bigint): Promise<void> {
     const untilMs = performance.now() + restartMs;
     for (;;) {
       const link = this.#options.atelets.get(nodeName);
@@ -179,11 +184,7 @@ function inProgress(key: string): SubstrateError {
  * Throws PROGRAM_EXITED for a crashed actor, which has nothing to save, and CHECKPOINT_FAILED for a sync suspend of
  * one whose newest generation can never be stored.
  */
-export function suspendTarget(
-  key: string,
-  report: ActorReport | undefined,
-  mode: "Async" | "Sync",
-): number | undefined {
+export function suspendTarget(key: string, report: ActorReport | undefined, mode: Mode): number | undefined {
   const newest = report?.generations[0];
   const generation = Number(newest?.generation ?? 0n);
   switch (report?.state) {

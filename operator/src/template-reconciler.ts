@@ -1,4 +1,4 @@
-import { type Actor, type Template, templates, type TemplateStatus } from "@substrate/crds/index.ts";
+import { type Actor, type Snapshot, type Template, templates, type TemplateStatus } from "@substrate/crds/index.ts";
 import { type StoredPrefix } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { isConflict, isNotFound, type KubeClient, keyOf } from "@substrate/lib/kube/client.ts";
 import { type Reflector } from "@substrate/lib/kube/reflector.ts";
@@ -6,6 +6,7 @@ import { type Logger } from "@substrate/lib/log.ts";
 import { differs } from "./actor-status.ts";
 import { type Atelets } from "./atelets.ts";
 import { type ConditionFacts, isoSeconds, mergeConditions } from "./conditions.ts";
+import { type Environments, templateOwner } from "./environment.ts";
 import { type EventRecorder } from "./events.ts";
 import { type Freshest } from "./freshest.ts";
 import { type OperatorMetrics } from "./metrics.ts";
@@ -22,7 +23,9 @@ export interface TemplateReconcilerOptions {
   templates: Freshest<Template>;
   actors: Reflector<Actor>;
   atelets: Atelets;
+  snapshots: Reflector<Snapshot>;
   revisions: Revisions;
+  environments: Environments;
   trials: Trials;
   golden: Golden;
   events: EventRecorder;
@@ -65,6 +68,7 @@ export class TemplateReconciler {
     // timeouts and the store are no part of a revision, but may be what it failed for
     const trialKey = `${uid}/${revision}/${generation}`;
     const program = buildProgram(template, part, revision);
+    const environment = () => this.#options.environments.resolve(templateOwner(template), part.env);
     const link = this.#options.atelets.anySchedulable();
     const golden = await this.#prepareGolden(
       template,
@@ -72,7 +76,7 @@ export class TemplateReconciler {
       revision,
       link !== undefined && trials.wouldStart(trialKey),
     );
-    const outcome = trials.ensure(trialKey, link, { program, golden }, () => {
+    const outcome = trials.ensure(trialKey, link, { program, environment, golden }, () => {
       this.#options.enqueue(key);
     });
     // a failure stands until the next try has ended
@@ -198,11 +202,26 @@ export class TemplateReconciler {
 
   /** A new revision is a good moment to let go of those that nobody needs any more. */
   async #prune(template: Template, revision: string): Promise<void> {
+    const { actors: known, atelets, revisions, snapshots } = this.#options;
     const { namespace = "", name } = template.metadata;
-    const users = this.#options.actors
-      .list()
-      .filter(({ metadata, spec }) => metadata.namespace === namespace && spec.templateRef.name === name);
-    const needed = users.flatMap(({ status }) => status?.revision ?? []);
-    await this.#options.revisions.prune(namespace, name, new Set([revision, ...needed]));
+    const needed = new Set([revision]);
+    for (const actor of known.list()) {
+      if (actor.metadata.namespace !== namespace || actor.spec.templateRef.name !== name) continue;
+      const { assignment, revision: own } = actor.status ?? {};
+      if (own !== undefined) needed.add(own);
+      if (assignment?.nodeName === undefined) continue;
+      const report = atelets.report(assignment.nodeName, actor.metadata.uid ?? "");
+      // what a node has that says nothing is not known: the next revision is as good a moment
+      if (report === undefined && !atelets.view(assignment.nodeName).synced) return;
+      for (const made of [report, ...(report?.generations ?? [])]) if (made !== undefined) needed.add(made.revision);
+    }
+    for (const snapshot of snapshots.list()) {
+      if (snapshot.metadata.namespace !== namespace) continue;
+      const { spec, status } = snapshot;
+      // of generations and tags, whose actor may be gone, and of golden snapshots; names are the Template's own
+      if (status?.revision !== undefined) needed.add(status.revision);
+      if (spec.templateRef?.name === name) needed.add(spec.templateRef.revision);
+    }
+    await revisions.prune(namespace, name, needed);
   }
 }

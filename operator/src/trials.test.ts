@@ -6,7 +6,11 @@ import { createLogger } from "@substrate/lib/log.ts";
 import { type AteletLink } from "./atelet-link.ts";
 import { restAfterMs, Trials } from "./trials.ts";
 
-const program = { templateUid: "t1", templateName: "t", revision: "r1" } as Program;
+const trial = {
+  program: { templateUid: "t1", templateName: "t", revision: "r1" } as Program,
+  environment: () => Promise.resolve({ variables: [], digest: "" }),
+  golden: undefined,
+};
 
 /** Trials with a clock of their own on a node where every run fails. */
 function failing(code: "IMAGE_UNAVAILABLE" | "INVALID") {
@@ -21,7 +25,7 @@ function failing(code: "IMAGE_UNAVAILABLE" | "INVALID") {
   log.silent = true;
   const trials = new Trials({ log, now: () => clock.nowMs });
   const look = async (key = "t1/r1/1") => {
-    const outcome = trials.ensure(key, link, { program, golden: undefined }, () => undefined);
+    const outcome = trials.ensure(key, link, trial, () => undefined);
     await turn();
     return outcome;
   };
@@ -57,7 +61,7 @@ describe("Trials", () => {
     const running = look();
     trials.forgetTemplate("t1");
     await running;
-    expect(trials.ensure("t1/r1/1", undefined, { program, golden: undefined }, () => undefined)).toBeUndefined();
+    expect(trials.ensure("t1/r1/1", undefined, trial, () => undefined)).toBeUndefined();
   });
 });
 
@@ -70,5 +74,6 @@ describe("restAfterMs", () => {
       30_000, 60_000, 600_000, 600_000,
     ]);
     expect(restAfterMs("INVALID", 1)).toBeUndefined();
+    expect([1, 9].map((failures) => restAfterMs("SECRET_MISSING", failures))).toEqual([10_000, 10_000]);
   });
 });

@@ -1,7 +1,13 @@
 import { asSubstrateError, type ErrorCode, type SubstrateError } from "@substrate/lib/errors.ts";
-import { type Program, type StoredPrefix, type StoredSnapshot } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import {
+  type Environment,
+  type Program,
+  type StoredPrefix,
+  type StoredSnapshot,
+} from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { type AteletLink } from "./atelet-link.ts";
+import { missingSecretRetryMs } from "./environment.ts";
 
 export interface FailedTrial {
   kind: "failed";
@@ -27,6 +33,8 @@ export type TrialOutcome = { kind: "running" } | ReadyTrial | FailedTrial;
 /** What is run. */
 export interface TrialRun {
   program: Program;
+  /** Resolves what its environment names, at the time of the run. Throws SubstrateError. */
+  environment: () => Promise<Environment>;
   /** Where the run is to be kept; undefined: nowhere. */
   golden: StoredPrefix | undefined;
 }
@@ -55,6 +63,7 @@ const slowCodes: ReadonlySet<ErrorCode> = new Set(["IMAGE_INVALID", "PROGRAM_EXI
 /** How long a program rests after so many failures in a row; undefined for one that is as wrong the next time. */
 export function restAfterMs(code: ErrorCode, failures: number): number | undefined {
   if (code === "INVALID") return undefined;
+  if (code === "SECRET_MISSING") return missingSecretRetryMs;
   const { firstMs, lastMs } = slowCodes.has(code) ? slow : passing;
   return Math.min(lastMs, firstMs * 2 ** Math.min(failures - 1, 20));
 }
@@ -124,13 +133,14 @@ export class Trials {
     return outcome.kind === "failed" && outcome.retryAtUnixMs !== undefined && this.#now() >= outcome.retryAtUnixMs;
   }
 
-  async #run(link: AteletLink, { program, golden: prefix }: TrialRun, failedBefore: number): Promise<TrialOutcome> {
+  async #run(link: AteletLink, trial: TrialRun, failedBefore: number): Promise<TrialOutcome> {
+    const { environment, program, golden: prefix } = trial;
     const stop = new AbortController();
     if (prefix !== undefined) this.#taking.set(prefix.uid, stop);
     try {
       const { imageDigest, readyMs, golden, goldenFailure } = await link.call(
         (client) => client.tryProgram.bind(client),
-        { program, environment: undefined, golden: prefix },
+        { program, environment: await environment(), golden: prefix },
         { deadlineMs: trialDeadlineMs, signal: stop.signal },
       );
       return { kind: "ready", imageDigest, readyMs: Number(readyMs), golden, goldenFailure };

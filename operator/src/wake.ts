@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { type Actor, actors } from "@substrate/crds/index.ts";
 import { asSubstrateError, type ErrorCode, SubstrateError } from "@substrate/lib/errors.ts";
-import { type Program } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { type ActorReport, type Program } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { isConflict, isUnreachable, type KubeClient, keyOf } from "@substrate/lib/kube/client.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { Phases } from "@substrate/lib/phases.ts";
@@ -10,8 +10,11 @@ import { type Assignments } from "./assignments.ts";
 import { type AteletLink } from "./atelet-link.ts";
 import { type Atelets } from "./atelets.ts";
 import { bookingBytes, candidates, type PlacementRequest, shortfall } from "./placement.ts";
-import { type Plans } from "./plans.ts";
+import { type Choice, newest } from "./choices.ts";
 import { type OperatorMetrics } from "./metrics.ts";
+import { type Plans, type StartPlan } from "./plans.ts";
+import { isAwake, isBehindFloor } from "./ties.ts";
+import { type UpgradeTags } from "./upgrade-tags.ts";
 
 export interface WakeResult {
   nodeName: string;
@@ -22,6 +25,7 @@ export interface WakerOptions {
   atelets: Atelets;
   assignments: Assignments;
   plans: Plans;
+  upgradeTags: UpgradeTags;
   metrics: OperatorMetrics;
   log: Logger;
   /** A wake began to wait for room, found some, or ended. */
@@ -30,6 +34,8 @@ export interface WakerOptions {
 
 /** The node answers a resume by itself at wakeTimeout; our call outlives it by this. */
 const resumeMarginMs = 5_000;
+/** How long the actor, its node and its program may take to be read. */
+const unreadDeadlineMs = 30_000;
 const firstPauseMs = 50;
 const lastPauseMs = 1_000;
 
@@ -54,6 +60,7 @@ interface Attempt {
   uid: string;
   key: string;
   operationId: string;
+  choice: Choice;
   /** Epochs that their node called released or surpassed. */
   voidEpochs: Set<number>;
   refusedBy: Set<string>;
@@ -84,13 +91,18 @@ export class Waker {
 
   /**
    * Resolves when the actor's program is ready. Gives up after the Template's wakeTimeout. Throws SubstrateError:
-   * UNKNOWN_ACTOR, HELD, TEMPLATE_MISSING, TEMPLATE_NOT_READY, SNAPSHOT_MISSING, SNAPSHOT_NOT_READY, SNAPSHOT_UNUSABLE, NO_ROOM, NODE_UNAVAILABLE or what the node's resume failed with.
+   * UNKNOWN_ACTOR, HELD, TEMPLATE_MISSING, TEMPLATE_NOT_READY, SNAPSHOT_MISSING, SNAPSHOT_NOT_READY, SNAPSHOT_UNUSABLE, SECRET_MISSING, UPGRADE_REFUSED, NO_ROOM, NODE_UNAVAILABLE or what the node's resume failed with;
+   * OPERATION_IN_PROGRESS for a choice of what to start from while the actor is awake already.
    * @param operationId is used unless a wake under way is joined.
    */
-  wake(uid: string, key: string, operationId: string): Promise<WakeResult> {
+  wake(uid: string, key: string, operationId: string, choice: Choice = newest): Promise<WakeResult> {
     const existing = this.#wakes.get(uid);
-    if (existing !== undefined) return existing;
-    const wake = this.#logged(uid, key, operationId).finally(() => {
+    if (existing !== undefined) {
+      if (choice.kind === "newest") return existing;
+      const message = `Actor ${key}: another operation is in progress for this actor (a wake); try again when it is done`;
+      return Promise.reject(new SubstrateError("OPERATION_IN_PROGRESS", message, { retryAfterMs: 1_000 }));
+    }
+    const wake = this.#logged(uid, key, operationId, choice).finally(() => {
       this.#wakes.delete(uid);
       this.#unplaced.delete(uid);
       this.#options.onChange(key);
@@ -99,11 +111,11 @@ export class Waker {
     return wake;
   }
 
-  async #logged(uid: string, key: string, operationId: string): Promise<WakeResult> {
+  async #logged(uid: string, key: string, operationId: string, choice: Choice): Promise<WakeResult> {
     const { log, metrics } = this.#options;
     const phases = new Phases();
     try {
-      const result = await this.#run(uid, key, operationId, phases);
+      const result = await this.#run(uid, key, operationId, choice, phases);
       metrics.wake("ok", phases);
       log.info("wake", { actor: key, uid, operationId, node: result.nodeName, ...phases.fields() });
       return result;
@@ -126,16 +138,18 @@ export class Waker {
     return new SubstrateError(ours.code, `Actor ${key}: ${ours.message}`, { cause: error, ...retry });
   }
 
-  async #run(uid: string, key: string, operationId: string, phases: Phases): Promise<WakeResult> {
+  async #run(uid: string, key: string, operationId: string, choice: Choice, phases: Phases): Promise<WakeResult> {
     const startMs = performance.now();
     const attempt: Attempt = {
       uid,
       key,
       operationId,
+      choice,
       voidEpochs: new Set(),
       refusedBy: new Set(),
       startMs,
-      deadlineMs: Number.POSITIVE_INFINITY,
+      // until its program is known
+      deadlineMs: startMs + unreadDeadlineMs,
       phases,
     };
     for (let tries = 0; ; tries += 1) {
@@ -159,20 +173,46 @@ export class Waker {
     const { phases } = attempt;
     const { actor, plan } = await phases.run("read", async () => {
       const found = await this.#readActor(attempt);
-      return { actor: found, plan: await plans.of(found) };
+      return { actor: found, plan: await plans.start(found, this.#report(attempt, found), attempt.choice) };
     });
     const { program } = plan;
     attempt.deadlineMs = attempt.startMs + Number(program.wakeTimeoutMs);
     const granted = await phases.run("place", () => this.#granted(attempt, actor, program));
     const { link } = granted;
     try {
+      await this.#keepState(attempt, granted.actor, link, plan);
       await phases.run("assign", () => assignments.assign(granted.actor, link, plan));
-      await phases.run("resume", () => this.#resume(attempt, granted.actor, link, program));
+      await phases.run("resume", () => this.#resume(attempt, granted.actor, link, plan));
     } catch (error) {
       await this.#learn(attempt, granted.actor, link, program, error);
       throw error;
     }
     return { nodeName: link.lease.nodeName };
+  }
+
+  /** What its node knows of it. A choice of what to start from is for a sleeping actor. */
+  #report({ choice, key, uid }: Attempt, actor: Actor): ActorReport | undefined {
+    const nodeName = actor.status?.assignment?.nodeName;
+    if (nodeName === undefined) return undefined;
+    // a sleeping actor's revision, and whether it sleeps, is the node's to say
+    const link = this.#options.atelets.require(nodeName);
+    if (!link.view().synced) {
+      const message = `Actor ${key}: node ${nodeName} has not reported what it has yet`;
+      throw new SubstrateError("NODE_UNAVAILABLE", message, { retryAfterMs: 1_000 });
+    }
+    const report = link.report(uid);
+    if (choice.kind === "newest" || report === undefined || !isAwake(report)) return report;
+    const message = `Actor ${key} runs: suspend it first, then choose what it starts from`;
+    throw new SubstrateError("OPERATION_IN_PROGRESS", message);
+  }
+
+  /** Before another revision takes over. Meanwhile the node has the present one, and local wakes wait for us. */
+  async #keepState(attempt: Attempt, actor: Actor, link: AteletLink, { upgrade }: StartPlan): Promise<void> {
+    if (upgrade === undefined) return;
+    const { assignments, log, upgradeTags } = this.#options;
+    await assignments.assign(actor, link, upgrade.present);
+    const tag = await attempt.phases.run("tag", () => upgradeTags.ensure(actor, upgrade, attempt.deadlineMs));
+    log.info("upgrade", { actor: attempt.key, uid: attempt.uid, from: upgrade.from, tag });
   }
 
   async #readActor({ uid, key }: Attempt): Promise<Actor> {
@@ -227,7 +267,8 @@ export class Waker {
     throw new SubstrateError("NO_ROOM", `Actor ${attempt.key} finds no place: ${message}`, { retryAfterMs: 5_000 });
   }
 
-  async #resume(attempt: Attempt, actor: Actor, link: AteletLink, program: Program): Promise<void> {
+  async #resume(attempt: Attempt, actor: Actor, link: AteletLink, plan: StartPlan): Promise<void> {
+    const { program, startFrom } = plan;
     const remainingMs = Math.max(0, attempt.deadlineMs - performance.now());
     await link.call(
       (client) => client.resume.bind(client),
@@ -235,7 +276,7 @@ export class Waker {
         actorUid: attempt.uid,
         epoch: BigInt(actor.status?.assignment?.epoch ?? 0),
         operationId: attempt.operationId,
-        startFrom: undefined,
+        startFrom,
       },
       { deadlineMs: Math.max(remainingMs, Number(program.wakeTimeoutMs)) + resumeMarginMs },
     );
@@ -256,7 +297,9 @@ export class Waker {
           snapshotNode: undefined,
           refusedBy: attempt.refusedBy,
         };
-        if (candidates(nodes, request).length === 0) {
+        const report = link.report(attempt.uid);
+        const mustStay = report !== undefined && isBehindFloor(report);
+        if (mustStay || candidates(nodes, request).length === 0) {
           this.#setUnplaced(attempt, { reason: "NoRoom", message: shortfall(nodes, request) });
           return;
         }

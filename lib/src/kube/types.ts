@@ -60,6 +60,30 @@ export interface ControllerRevision extends KubeObject {
   data?: unknown;
 }
 
+export interface Secret extends KubeObject {
+  /** Base64. */
+  data?: Record<string, string>;
+}
+
+/** A question that the API server answers at once; it keeps no object of it. */
+export interface SubjectAccessReview extends KubeObject {
+  spec: {
+    user: string;
+    uid?: string;
+    groups: string[];
+    extra: Record<string, string[]>;
+    resourceAttributes: {
+      namespace: string;
+      verb: string;
+      group: string;
+      resource: string;
+      subresource?: string;
+      name: string;
+    };
+  };
+  status?: { allowed: boolean; reason?: string };
+}
+
 export interface CustomResourceDefinition extends KubeObject {
   spec: Record<string, unknown>;
   status?: { conditions?: { type: string; status: string; reason?: string; message?: string }[] };
@@ -89,6 +113,22 @@ export const events: ResourceType<Event> = {
   plural: "events",
   kind: "Event",
   namespaced: true,
+};
+
+export const secrets: ResourceType<Secret> = {
+  group: "",
+  version: "v1",
+  plural: "secrets",
+  kind: "Secret",
+  namespaced: true,
+};
+
+export const subjectAccessReviews: ResourceType<SubjectAccessReview> = {
+  group: "authorization.k8s.io",
+  version: "v1",
+  plural: "subjectaccessreviews",
+  kind: "SubjectAccessReview",
+  namespaced: false,
 };
 
 export const controllerRevisions: ResourceType<ControllerRevision> = {

@@ -4,8 +4,9 @@ import { discovery } from "./discovery.ts";
 import { parseLogQuery } from "./log.ts";
 import { parseActorPath } from "./paths.ts";
 import { forwardedHeaders } from "./proxy.ts";
+import { callerOf } from "./server.ts";
 import { statusOf } from "./status-error.ts";
-import { checkResumeBody, parseSuspendBody } from "./suspend-body.ts";
+import { parseResumeBody, parseSuspendBody } from "./suspend-body.ts";
 
 describe("parseActorPath", () => {
   const prefix = "/apis/subresources.substrate.run/v1alpha1/namespaces/ns/actors/a";
@@ -44,8 +45,9 @@ describe("discovery", () => {
 
 describe("parseSuspendBody", () => {
   it("has defaults for all and lets an object's own fields pass", () => {
-    expect(parseSuspendBody("")).toEqual({ mode: "Async", force: false });
-    expect(parseSuspendBody('{"kind":"Suspend","mode":"Sync","force":true}')).toEqual({ mode: "Sync", force: true });
+    expect(parseSuspendBody("")).toEqual({ force: false });
+    const body = '{"kind":"Suspend","mode":"Sync","force":true,"fidelity":"Data"}';
+    expect(parseSuspendBody(body)).toEqual({ mode: "Sync", force: true, fidelity: "Data" });
   });
 
   it.each(["{", '"x"', '{"mode":"sync"}', '{"force":"yes"}', '{"wait":true}'])(
@@ -54,12 +56,37 @@ describe("parseSuspendBody", () => {
       expect(() => parseSuspendBody(body)).toThrow(/allowed are \{"mode": "Async" \| "Sync"/);
     },
   );
+});
 
-  it("takes no fields for a resume", () => {
-    checkResumeBody("{}");
-    expect(() => {
-      checkResumeBody('{"mode":"Sync"}');
-    }).toThrow(/no fields/);
+describe("parseResumeBody", () => {
+  it("takes a generation, a tag or a cold start", () => {
+    expect(parseResumeBody("{}")).toEqual({});
+    expect(parseResumeBody('{"from":3}')).toEqual({ from: 3 });
+    expect(parseResumeBody('{"from":"counter-pre-0123456789"}')).toEqual({ from: "counter-pre-0123456789" });
+    expect(parseResumeBody('{"boot":true}')).toEqual({ boot: true });
+  });
+
+  it.each(['{"mode":"Sync"}', '{"from":0}', '{"from":""}', '{"from":1,"boot":true}', '{"boot":1}'])(
+    "refuses %s and says what is allowed",
+    (body) => {
+      expect(() => parseResumeBody(body)).toThrow(/allowed are \{"from": 3\} for a generation/);
+    },
+  );
+});
+
+describe("callerOf", () => {
+  it("reads who asks from the front proxy's headers, with all groups and escaped keys", () => {
+    const headers = {
+      "x-remote-user": ["jane"],
+      "x-remote-group": ["dev", "system:authenticated"],
+      "x-remote-extra-example.com%2fscope": ["a", "b"],
+      accept: ["*/*"],
+    };
+    expect(callerOf(headers)).toEqual({
+      user: "jane",
+      groups: ["dev", "system:authenticated"],
+      extra: { "example.com/scope": ["a", "b"] },
+    });
   });
 });
 

@@ -7,6 +7,7 @@ import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type KubeClient } from "@substrate/lib/kube/client.ts";
 import { listen, type Listening } from "@substrate/lib/listen.ts";
 import { type Logger } from "@substrate/lib/log.ts";
+import { type Caller } from "./access.ts";
 import { discovery, groupVersion } from "./discovery.ts";
 import { type ActorPath, parseActorPath } from "./paths.ts";
 import { MethodNotAllowed, PathNotFound, statusOf } from "./status-error.ts";
@@ -20,8 +21,7 @@ export interface ApiRequest {
   query: URLSearchParams;
   /** As it came, with "?" if there is one. */
   search: string;
-  /** As kube-apiserver authenticated him. */
-  user: string;
+  caller: Caller;
   incoming: IncomingMessage;
   response: ServerResponse;
   /** Aborts when the client goes away. */
@@ -100,9 +100,9 @@ async function serve(options: ApiServerOptions, incoming: IncomingMessage, respo
   response.on("close", () => {
     abort.abort();
   });
-  const user = headerText(incoming.headers["x-remote-user"]) ?? "unknown";
+  const caller = callerOf(incoming.headersDistinct);
   const query = new URLSearchParams(search);
-  await handler.handle({ actor, path, query, search, user, incoming, response, signal: abort.signal });
+  await handler.handle({ actor, path, query, search, caller, incoming, response, signal: abort.signal });
 }
 
 function checkFrontProxy(incoming: IncomingMessage, allowedNames: readonly string[]): void {
@@ -112,8 +112,22 @@ function checkFrontProxy(incoming: IncomingMessage, allowedNames: readonly strin
   throw new SubstrateError("FORBIDDEN", `${message}: ask kube-apiserver instead of this server`);
 }
 
-function headerText(value: string | string[] | undefined): string | undefined {
-  return Array.isArray(value) ? value[0] : value;
+const extraPrefix = "x-remote-extra-";
+
+/** The front proxy's headers; keys of extra are percent-encoded in their names. */
+export function callerOf(headers: NodeJS.Dict<string[]>): Caller {
+  const [uid] = headers["x-remote-uid"] ?? [];
+  const extra = Object.entries(headers).flatMap(([name, values]) =>
+    name.startsWith(extraPrefix) && values !== undefined
+      ? [[decodeURIComponent(name.slice(extraPrefix.length)), values] as const]
+      : [],
+  );
+  return {
+    user: headers["x-remote-user"]?.[0] ?? "unknown",
+    groups: headers["x-remote-group"] ?? [],
+    extra: Object.fromEntries(extra),
+    ...(uid === undefined ? {} : { uid }),
+  };
 }
 
 export function answerJson(

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { type From } from "../choices.ts";
 import { type SuspendOptions } from "../suspender.ts";
 import { badRequest } from "./status-error.ts";
 
@@ -6,22 +7,34 @@ import { badRequest } from "./status-error.ts";
 const suspendBody = z.strictObject({
   apiVersion: z.string().optional(),
   kind: z.string().optional(),
-  mode: z.enum(["Async", "Sync"]).default("Async"),
+  mode: z.enum(["Async", "Sync"]).exactOptional(),
   force: z.boolean().default(false),
+  fidelity: z.enum(["Memory", "Rootfs", "Data"]).exactOptional(),
 });
-const resumeBody = z.strictObject({ apiVersion: z.string().optional(), kind: z.string().optional() });
+const resumeBody = z
+  .strictObject({
+    apiVersion: z.string().optional(),
+    kind: z.string().optional(),
+    from: z.union([z.int().min(1), z.string().min(1).max(253)]).exactOptional(),
+    boot: z.boolean().exactOptional(),
+  })
+  .refine(({ boot, from }) => boot !== true || from === undefined, "from and boot exclude each other");
 
-const suspendHelp = 'allowed are {"mode": "Async" | "Sync", "force": true | false}, both optional, or no body';
-const resumeHelp = "a resume takes no fields; send no body";
+const suspendHelp =
+  'allowed are {"mode": "Async" | "Sync", "force": true | false, "fidelity": "Memory" | "Rootfs" | "Data"}, all optional, or no body';
+const resumeHelp =
+  'allowed are {"from": 3} for a generation, {"from": "name"} for the Snapshot of a tag, {"boot": true} for a cold start, or no body';
 
 /** Throws INVALID saying what is allowed. */
 export function parseSuspendBody(body: string): SuspendOptions {
-  const { mode, force } = parse(suspendBody, body, suspendHelp);
-  return { mode, force };
+  const { apiVersion: _, kind: __, ...options } = parse(suspendBody, body, suspendHelp);
+  return options;
 }
 
-export function checkResumeBody(body: string): void {
-  parse(resumeBody, body, resumeHelp);
+/** Throws INVALID saying what is allowed. */
+export function parseResumeBody(body: string): From {
+  const { boot, from } = parse(resumeBody, body, resumeHelp);
+  return { boot, from };
 }
 
 function parse<T>(schema: z.ZodType<T>, body: string, help: string): T {

@@ -1,0 +1,129 @@
+import { type Actor, type EnvVar } from "@substrate/crds/index.ts";
+import { SubstrateError } from "@substrate/lib/errors.ts";
+import { type ActorReport, ActorState } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { LRUCache } from "lru-cache";
+import { type Trouble } from "./actor-status.ts";
+import { type Assignments } from "./assignments.ts";
+import { type AteletLink } from "./atelet-link.ts";
+import { newest } from "./choices.ts";
+import { type Environments, hasSecrets, missingSecretRetryMs } from "./environment.ts";
+import { troubleOf } from "./hold.ts";
+import { type Decision, envOwner, planDigest, type Plans } from "./plans.ts";
+
+/** Secrets are not watched, only looked at: so often, and not more often however busy the actor is. */
+const lookEveryMs = 60_000;
+const lookAgainMs = 2_000;
+/** Actors whose Secrets are remembered, by a digest. */
+const remembered = 16_384;
+
+/** What an actor would be started with now, as far as its status tells of it. */
+export interface Standing {
+  /** Of the environment that its next cold start gets. */
+  envDigest?: string;
+  /** What it names is not there. */
+  envTrouble?: Trouble;
+  /** Of what runs, or would be started if there were no other. */
+  presentRevision?: string;
+  /** Its next wake brings another revision. */
+  upgradeTo?: string;
+  /** Why it stays on its revision although there is a newer one. */
+  upgradeRefused?: string;
+  /** When to look again at the latest. */
+  recheckAfterMs?: number;
+}
+
+interface Look {
+  env: string;
+  atMs: number;
+  standing: Pick<Standing, "envDigest" | "envTrouble" | "recheckAfterMs">;
+}
+
+export interface BriefingsOptions {
+  plans: Plans;
+  environments: Environments;
+  assignments: Assignments;
+}
+
+/**
+ * Keeps what the node of an actor was told of it up to date: the Template's policies, its environment, whether another
+ * revision waits for it. A node starts actors by itself, with what it was told last.
+ */
+export class Briefings {
+  readonly #options: BriefingsOptions;
+  readonly #looks = new LRUCache<string, Look>({ max: remembered });
+
+  constructor(options: BriefingsOptions) {
+    this.#options = options;
+  }
+
+  /** Undefined when it cannot be said, because its Template or its revision is not there: that is told otherwise. */
+  async standing(actor: Actor, report: ActorReport | undefined): Promise<Standing | undefined> {
+    const { plans } = this.#options;
+    let decision: Decision;
+    let env: EnvVar[];
+    try {
+      decision = await plans.decide(actor, report, newest, undefined);
+      env = await plans.env(actor, decision.revision);
+    } catch (error) {
+      if (error instanceof SubstrateError) return undefined;
+      throw error;
+    }
+    const { refused, revision, tie } = decision;
+    const present = tie.kind === "none" ? report?.revision : tie.revision;
+    return {
+      ...(await this.#look(actor, env)),
+      ...(refused === undefined ? {} : { upgradeRefused: refused }),
+      ...(present === undefined || present === "" ? {} : { presentRevision: present }),
+      ...(present === undefined || present === "" || present === revision ? {} : { upgradeTo: revision }),
+    };
+  }
+
+  /** Tells the node what has changed since it was told last. Throws SubstrateError when it refuses. */
+  async update(actor: Actor, link: AteletLink, report: ActorReport, standing: Standing): Promise<void> {
+    const { assignments, plans } = this.#options;
+    const { uid = "" } = actor.metadata;
+    // before its first generation it needs what it began from, too: the next wake's to say
+    if (report.generations.length === 0 || isInTransition(report)) return;
+    const { envDigest, presentRevision, upgradeTo } = standing;
+    if (presentRevision === undefined) return;
+    const upgradePending = upgradeTo !== undefined;
+    const wanted = planDigest(await plans.program(actor, presentRevision), envDigest, upgradePending);
+    const told = assignments.told(uid);
+    if (told === wanted) return;
+    if (told === undefined && !upgradePending && report.revision === presentRevision) {
+      // by an earlier operator
+      assignments.assumeTold(uid, wanted);
+      return;
+    }
+    await assignments.assign(actor, link, { ...(await plans.present(actor, presentRevision)), upgradePending });
+  }
+
+  forget(uid: string): void {
+    this.#looks.delete(uid);
+  }
+
+  async #look(actor: Actor, env: EnvVar[]): Promise<Look["standing"]> {
+    const { uid = "" } = actor.metadata;
+    const named = JSON.stringify(env);
+    const known = this.#looks.get(uid);
+    const nowMs = performance.now();
+    if (known?.env === named && nowMs - known.atMs < lookAgainMs) return known.standing;
+    const standing = await this.#resolve(actor, env);
+    this.#looks.set(uid, { env: named, atMs: nowMs, standing });
+    return standing;
+  }
+
+  async #resolve(actor: Actor, env: EnvVar[]): Promise<Look["standing"]> {
+    try {
+      const { digest } = await this.#options.environments.resolve(envOwner(actor), env);
+      return { envDigest: digest, ...(hasSecrets(env) ? { recheckAfterMs: lookEveryMs } : {}) };
+    } catch (error) {
+      if (!(error instanceof SubstrateError)) throw error;
+      return { envTrouble: troubleOf(error), recheckAfterMs: missingSecretRetryMs };
+    }
+  }
+}
+
+function isInTransition({ state }: ActorReport): boolean {
+  return state === ActorState.ACTOR_STATE_RESUMING || state === ActorState.ACTOR_STATE_SUSPENDING;
+}
