@@ -94,7 +94,7 @@ it("keeps a running actor's state, says so, and is a source for actors that get 
     golden: false,
     prefix: { uid: kept.metadata.uid, name: "test/kept", store: "default" },
   });
-  expect((await fixture.read("early")).status?.revision).toBe(kept.status?.revision);
+  await fixture.until("early", ({ status }) => status?.revision === kept.status?.revision);
 });
 
 it("says why a source cannot be used", async () => {

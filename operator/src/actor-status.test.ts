@@ -177,7 +177,7 @@ describe("desiredStatus", () => {
     expect(statusOf({ ...world, report: failed("NO_ROOM") }).condition("Ready")).toMatchObject({ status: "True" });
   });
 
-  it("says which generation a crashed actor starts from, and forgets the crash with the report", () => {
+  it("says which generation a crashed actor starts from, and shows the crash until something newer is safe", () => {
     const crash = { message: "ended with code 1", timeUnixMs: 1_777_629_600_000n };
     const generations = [generation(4n, StorageState.STORAGE_STATE_COMPLETED)];
     const world = {
@@ -187,7 +187,16 @@ describe("desiredStatus", () => {
     const crashed = statusOf({ ...world, report: report({ state: "ACTOR_STATE_CRASHED", crash, generations }) });
     expect(crashed.crash).toEqual({ message: "ended with code 1", time: "2026-05-01T10:00:00Z" });
     expect(crashed.condition("Ready")?.message).toMatch(/generation 4/);
-    expect(statusOf({ ...world, report: report({ generations }) })).not.toHaveProperty("crash");
+    // started again: what was lost is no less lost
+    expect(statusOf({ ...world, report: report({ generations }) }).crash?.message).toBe("old");
+    const made = (storageState: StorageState) => ({
+      ...generation(5n, storageState),
+      createdUnixMs: BigInt(Date.parse("2026-01-02T00:00:00Z")),
+    });
+    const pending = [made(StorageState.STORAGE_STATE_PENDING), ...generations];
+    expect(statusOf({ ...world, report: report({ generations: pending }) }).crash?.message).toBe("old");
+    const safe = [made(StorageState.STORAGE_STATE_COMPLETED)];
+    expect(statusOf({ ...world, report: report({ generations: safe }) })).not.toHaveProperty("crash");
   });
 
   it("is Ready, being what was wanted, when spec.state is Suspended", () => {

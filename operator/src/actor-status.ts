@@ -140,7 +140,7 @@ function lastingCrash({ actor, operations, report }: ActorWorld): ActorStatus["c
 
 /** The whole status but `assignment`, which only grants and releases write. */
 export function desiredStatus(world: ActorWorld): Omit<ActorStatus, "assignment"> {
-  const { actor, report, state, template } = world;
+  const { actor, report, state } = world;
   const before = actor.status;
   const observedGeneration = actor.metadata.generation ?? 0;
   const generation = newestGeneration(world);

@@ -93,9 +93,8 @@ export function pinnedImage(image: string, digest: string): string {
 /** What a node needs to run a revision; the policies are the Template's of now. */
 export function buildProgram(template: Template, part: ProgramPart, revision: string, imageDigest?: string): Program {
   const { snapshots, drainTimeout, wakeTimeout, volumes } = template.spec;
-  const { env: _, ...program } = part;
   return {
-    ...program,
+    ...part,
     templateUid: template.metadata.uid ?? "",
     templateName: template.metadata.name,
     revision,

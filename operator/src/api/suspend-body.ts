@@ -27,8 +27,8 @@ const resumeHelp =
 
 /** Throws INVALID saying what is allowed. */
 export function parseSuspendBody(body: string): SuspendOptions {
-  const { apiVersion: _, kind: __, ...options } = parse(suspendBody, body, suspendHelp);
-  return options;
+  const { fidelity, force, mode } = parse(suspendBody, body, suspendHelp);
+  return { force, ...(mode === undefined ? {} : { mode }), ...(fidelity === undefined ? {} : { fidelity }) };
 }
 
 /** Throws INVALID saying what is allowed. */
