@@ -10,6 +10,7 @@ import {
   type ReleaseRequest,
   type ResumeRequest,
   type SetHoldRequest,
+  type StartFrom,
   SuspendMode,
   type SuspendRequest,
   type TagRequest,
@@ -20,6 +21,7 @@ import {
 import {
   type ActorReport,
   ActorState,
+  type Environment,
   Fidelity,
   type Generation,
   type Operation,
@@ -85,6 +87,12 @@ export class FakeAtelet {
   readonly storedRevisions = new Map<string, string>();
   /** Origins of the newest assignments, by the actor's uid. */
   readonly origins = new Map<string, Origin | undefined>();
+  /** Environments of the newest assignments and trials, by the actor's or the Template's uid. */
+  readonly environments = new Map<string, Environment>();
+  /** Actors whose local wakes would wait for the operator. */
+  readonly upgradePending = new Map<string, boolean>();
+  /** Every start, in its order. */
+  readonly starts: { uid: string; revision: string; startFrom: StartFrom["from"] }[] = [];
   runtime = "fake";
   /** What keeps trial runs from being saved; empty: nothing. */
   goldenFailure = "";
@@ -117,6 +125,9 @@ export class FakeAtelet {
       tryProgram: unaryHandler(options, (request) => {
         this.#follow(request);
         this.#note("tryProgram", request.program?.templateUid ?? "", 0n);
+        if (request.environment !== undefined) {
+          this.environments.set(request.program?.templateUid ?? "", request.environment);
+        }
         const failure = this.badImages.get(request.program?.image ?? "");
         if (failure !== undefined) throw failure;
         return Promise.resolve({
@@ -263,7 +274,8 @@ export class FakeAtelet {
     return report;
   }
 
-  async #assign({ actor, grant, program, held, origin }: AssignRequest): Promise<Record<string, never>> {
+  async #assign(request: AssignRequest): Promise<Record<string, never>> {
+    const { actor, environment, grant, program, held, origin, upgradePending } = request;
     if (actor === undefined || grant === undefined) throw new SubstrateError("INVALID", "no actor or grant");
     this.#note("assign", actor.uid, grant.epoch);
     if (grant.session !== this.session) throw new SubstrateError("STALE_SESSION", "another session");
@@ -288,20 +300,43 @@ export class FakeAtelet {
     };
     this.actors.set(actor.uid, report);
     this.origins.set(actor.uid, origin);
-    this.change(actor.uid, { grant, held });
+    if (environment !== undefined) this.environments.set(actor.uid, environment);
+    this.upgradePending.set(actor.uid, upgradePending);
+    this.change(actor.uid, { grant, held, revision: program?.revision ?? "" });
     return Promise.resolve({});
   }
 
-  async #resume({ actorUid, epoch, operationId }: ResumeRequest): Promise<{ generation: bigint }> {
+  /** As the contract has it: what a memory image fits, what ends a crash loop, what a cold start leaves behind. */
+  async #resume({ actorUid, epoch, operationId, startFrom }: ResumeRequest): Promise<{ generation: bigint }> {
     this.#note("resume", actorUid, epoch);
     const report = this.#granted(actorUid, epoch);
     const generation = report.generations[0]?.generation ?? 0n;
-    if (report.state === ActorState.ACTOR_STATE_RUNNING) return { generation };
+    const from = startFrom?.from;
+    if (report.state === ActorState.ACTOR_STATE_RUNNING) {
+      if (from !== undefined) throw new SubstrateError("OPERATION_IN_PROGRESS", "it runs: suspend it first");
+      return { generation };
+    }
+    const wanted = from?.$case === "generation" ? from.value : undefined;
+    const source = report.generations.find((one) =>
+      wanted === undefined ? one.generation > report.floor : one.generation === wanted,
+    );
+    const isRestored = source !== undefined && (from === undefined || wanted !== undefined);
+    if (isRestored && source.revision !== report.revision) {
+      const message = `generation ${source.generation} is of ${source.revision}, the program of ${report.revision}`;
+      throw new SubstrateError("RESTORE_FAILED", message);
+    }
+    this.starts.push({ uid: actorUid, revision: report.revision, startFrom: from });
+    this.change(actorUid, {
+      crashLoop: undefined,
+      ...(isRestored ? {} : { envDigest: this.environments.get(actorUid)?.digest ?? "" }),
+      ...(from?.$case === "boot" || from?.$case === "tag" ? { floor: generation } : {}),
+    });
     const startUnixMs = BigInt(Date.now());
     this.change(actorUid, { state: ActorState.ACTOR_STATE_RESUMING });
     await this.resumeGate;
     this.change(actorUid, {
       state: ActorState.ACTOR_STATE_RUNNING,
+      crash: undefined,
       lastOperation: {
         id: operationId,
         type: OperationType.OPERATION_TYPE_RESUME,

@@ -198,8 +198,18 @@ export class Fixture {
 
   /** The suspend verb as people use it; what it answered. */
   async suspend(name: string, body: object = {}): Promise<string> {
-    const path = `/apis/subresources.substrate.run/v1alpha1/namespaces/test/actors/${name}/suspend`;
-    return this.kubectl("create", "--raw", path, "-f", this.#file(`${randomUUID()}.json`, JSON.stringify(body)));
+    return this.#verb(name, "suspend", body);
+  }
+
+  /** Likewise, with more arguments for kubectl. */
+  async resume(name: string, body: object = {}, ...args: string[]): Promise<string> {
+    return this.#verb(name, "resume", body, ...args);
+  }
+
+  async #verb(name: string, verb: string, body: object, ...args: string[]): Promise<string> {
+    const path = `/apis/subresources.substrate.run/v1alpha1/namespaces/test/actors/${name}/${verb}`;
+    const file = this.#file(`${randomUUID()}.json`, JSON.stringify(body));
+    return this.kubectl("create", "--raw", path, "-f", file, ...args);
   }
 
   /** A Template of one program, applied and not waited for. */
@@ -234,10 +244,14 @@ export class Fixture {
   }
 
   /** A new actor, Ready. */
-  async actor(templateName: string, name = `a-${randomUUID().slice(0, 8)}`): Promise<Actor> {
+  async actor(
+    templateName: string,
+    name = `a-${randomUUID().slice(0, 8)}`,
+    spec: Partial<Actor["spec"]> = {},
+  ): Promise<Actor> {
     await this.client.create(actors, {
       metadata: { name, namespace: "test" },
-      spec: { templateRef: { name: templateName }, state: "OnDemand" },
+      spec: { templateRef: { name: templateName }, state: "OnDemand", ...spec },
     });
     return this.until(name, (actor) => condition(actor, "Ready")?.status === "True");
   }
