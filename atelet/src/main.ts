@@ -133,6 +133,7 @@ const node: NodeContext = {
   runtime,
   runtimeBuild,
   network,
+  exits: supervisor.exits,
   cgroups,
   images,
   store: (name) => stores.get(name),

@@ -44,6 +44,8 @@ export const errorCatalogue = {
   UPGRADE_REFUSED: { grpc: grpcStatus.FAILED_PRECONDITION, http: 409 },
   NOT_READY: { grpc: grpcStatus.DEADLINE_EXCEEDED, http: 503 },
   CHECKPOINT_FAILED: { grpc: grpcStatus.INTERNAL, http: 500 },
+  /** Three short lives in a row from one source: nothing starts it but a resume that says from what. */
+  CRASH_LOOP: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
   RESTORE_FAILED: { grpc: grpcStatus.INTERNAL, http: 503 },
   /** The Snapshot in spec.source is not there. */
   SNAPSHOT_MISSING: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },

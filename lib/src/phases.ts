@@ -17,9 +17,14 @@ export class Phases {
     this.#times[name] = (this.#times[name] ?? 0) + ms;
   }
 
+  /** In the order of their first begin, in milliseconds to a tenth. */
+  list(): { name: string; ms: number }[] {
+    return Object.entries(this.#times).map(([name, ms]) => ({ name, ms: tenth(ms) }));
+  }
+
   /** `{ <phase>Ms, …, totalMs }`, in milliseconds to a tenth. */
   fields(): Record<string, number> {
-    const entries = Object.entries(this.#times).map(([name, ms]): [string, number] => [`${name}Ms`, tenth(ms)]);
+    const entries = this.list().map(({ name, ms }): [string, number] => [`${name}Ms`, ms]);
     return { ...Object.fromEntries(entries), totalMs: tenth(performance.now() - this.#startMs) };
   }
 }

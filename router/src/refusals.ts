@@ -48,9 +48,10 @@ export function failing(key: string, holding: Holding): SubstrateError {
   const route = holding.route;
   const reason = route?.message === undefined || route.message === "" ? "its node gives no reason" : route.message;
   const retryAfterMs = Number(route?.retryAfterMs ?? 0n);
-  return new SubstrateError("NOT_READY", `actor ${key} cannot be woken now: ${reason}`, {
-    retryAfterMs: retryAfterMs > 0 ? retryAfterMs : defaultRetryAfterMs,
-  });
+  const message = aboutWake(key, reason);
+  // An atelet that gives no time says that trying again doesn't help.
+  if (retryAfterMs === 0) return new SubstrateError("CRASH_LOOP", message);
+  return new SubstrateError("NOT_READY", message, { retryAfterMs });
 }
 
 export function unknownState(key: string, state: string): SubstrateError {
@@ -107,6 +108,7 @@ export function notInTime(
 const retryAsSaid: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   "UNKNOWN_ACTOR",
   "HELD",
+  "CRASH_LOOP",
   "TEMPLATE_MISSING",
   "TEMPLATE_NOT_READY",
 ]);
@@ -122,7 +124,7 @@ export function wakeFailed(key: string, error: SubstrateError): SubstrateError {
 
 /** Names the actor once: the operator's and the atelet's messages mostly do already. */
 function aboutWake(key: string, message: string): string {
-  const subject = `Actor ${key}`;
+  const subject = `${message.startsWith("A") ? "Actor" : "actor"} ${key}`;
   if (message.startsWith(`${subject} `)) return message;
   const why = message.startsWith(`${subject}: `) ? message.slice(subject.length + 2) : message;
   return `actor ${key} could not be woken: ${why}`;

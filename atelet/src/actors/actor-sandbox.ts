@@ -1,13 +1,14 @@
 import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { type Phases } from "@substrate/lib/phases.ts";
-import { formatBytes } from "@substrate/lib/resources.ts";
 import { type UnpackedImage } from "../images/images.ts";
 import { type Booking } from "../ledger/contract.ts";
 import { type ActorVolumes } from "../volumes/actor-volumes.ts";
 import { UsageWatch, type VolumeUsage } from "../volumes/usage.ts";
 import { BackgroundLoad } from "./background-load.ts";
 import { type Beginning } from "./beginning.ts";
+import { ending } from "./ending.ts";
+import { EnvironmentFile } from "./environment.ts";
 import { type Generations } from "./generations.ts";
 import { Launcher } from "./launcher.ts";
 import { type NodeContext, RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
@@ -31,7 +32,7 @@ export interface ActorSandboxOptions {
   /** Resolves when no operation is under way. */
   idle: () => Promise<void>;
   /** Called, before it is removed, for a sandbox that did not end by our will. */
-  crashed: (message: string) => void;
+  crashed: (message: string, cause: { byItself: boolean }) => void;
   save: () => Promise<void>;
 }
 
@@ -67,6 +68,8 @@ export class ActorSandbox {
     const { generation, restore, rootfsTar } = from;
     const cold = restore === undefined;
     try {
+      // It reaches a program at a cold start only: a restored one has in its memory what it was started with.
+      const environment = cold ? await new EnvironmentFile(files.environment).read() : undefined;
       const binds = await phases.run("volumes", () => volumes.attach(program.volumeMounts, from.volumes));
       const launched = await this.#launcher.launch({
         id,
@@ -74,6 +77,7 @@ export class ActorSandbox {
         files,
         program,
         image,
+        ...(environment && { environment }),
         volumes: binds,
         generation,
         ...(restore && { restore }),
@@ -103,6 +107,7 @@ export class ActorSandbox {
         usage: this.#watchUsage(),
         load: this.#load(cold),
       };
+      record.envDigest = environment?.digest ?? from.envDigest;
       record.crash = undefined;
       this.#watchLoad(this.#running, from.release);
     } catch (error) {
@@ -127,7 +132,7 @@ export class ActorSandbox {
       await this.#launcher.stopAdopted(id, was.slotIndex);
       await volumes.detach();
       await volumes.load(false);
-      crashed(`its sandbox could not be adopted: ${asSubstrateError(error).message}`);
+      crashed(`its sandbox could not be adopted: ${asSubstrateError(error).message}`, { byItself: false });
       record.sandbox = undefined;
     }
   }
@@ -160,9 +165,12 @@ export class ActorSandbox {
 
   /** It ended by itself, or must be ended because it can't go on. */
   async died(running: Running, message: string): Promise<void> {
-    const { node, id, crashed, save } = this.#options;
-    if (this.#running !== running || running.stopped !== undefined) return;
-    crashed((await node.cgroups.oomKilled(id)) ? this.#outOfMemory() : message);
+    const { node, id, record, crashed, save } = this.#options;
+    if (this.#isEnding(running)) return;
+    const why = await ending(node, id, record.program);
+    // Meanwhile it may have been ended by our will.
+    if (this.#isEnding(running)) return;
+    crashed(why ?? message, { byItself: true });
     await this.stop(running);
     await save();
   }
@@ -273,7 +281,7 @@ export class ActorSandbox {
       .catch(async (error: unknown) => {
         // A suspend under way finds it by itself; a resume under way ends first.
         await idle();
-        if (this.#running !== running || running.stopped !== undefined) return;
+        if (this.#isEnding(running)) return;
         log.error("the background load of its memory failed", { error });
         await this.died(running, `loading its memory failed: ${asSubstrateError(error).message}`);
       })
@@ -283,11 +291,7 @@ export class ActorSandbox {
       });
   }
 
-  #outOfMemory(): string {
-    const { containerName, memoryBytes } = this.#options.record.program;
-    return (
-      `it used more memory than its limit of ${formatBytes(memoryBytes)} and was killed ` +
-      `(resources.limits.memory of container ${containerName} in its Template)`
-    );
+  #isEnding(running: Running): boolean {
+    return this.#running !== running || running.stopped !== undefined;
   }
 }

@@ -299,7 +299,7 @@ describe("failures", () => {
     await suspend(actor);
     await writeFile(actor.files.log, "output of the first run\n");
     await actor.resume();
-    node.oom.killed = true;
+    node.limits.memory = true;
     node.runtime.sandboxes.clear();
     await vi.waitFor(
       () => {

@@ -2,23 +2,27 @@ import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { SubstrateError, asSubstrateError } from "@substrate/lib/errors.ts";
 import { type Logger } from "@substrate/lib/log.ts";
-import { type Phases } from "@substrate/lib/phases.ts";
+import { Phases } from "@substrate/lib/phases.ts";
 import { GenerationFolder } from "../generations/folder.ts";
 import { type ActorPrefix } from "../store/snapshots.ts";
 import { Generations } from "./generations.ts";
 import { type VolumeUsage } from "../volumes/usage.ts";
 import { ActorVolumes } from "../volumes/actor-volumes.ts";
-import { beginningFrom, coldBeginning } from "./beginning.ts";
 import { ActorSandbox } from "./actor-sandbox.ts";
+import { EnvironmentFile } from "./environment.ts";
+import { Lives } from "./lives.ts";
 import { lastLines } from "./output-log.ts";
-import { type NodeContext, RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
+import { type NodeContext } from "./node-context.ts";
 import { Operations } from "./operations.ts";
+import { ReadyzWatch } from "./readyz-watch.ts";
 import { type ActorFiles, type ActorRecord, type Fidelity, type Generation } from "./record.ts";
+import { alreadyRuns, busy, heldMessage, nothingToSave, requestsOpen, stopping, upgradePending } from "./refusals.ts";
 import { type RouteLevel } from "./route-level.ts";
-import { type StartFrom } from "./start-from.ts";
-import { RestartBackOff } from "./restart-back-off.ts";
-import { claimHead, findSource, type SourceOptions } from "./source.ts";
+import { type SourceOptions } from "./source.ts";
+import { rewindHead, type StartFrom } from "./start-from.ts";
+import { start } from "./start.ts";
 import { checkpoint } from "./suspend.ts";
+import { type Assignment, Terms } from "./terms.ts";
 import { Uploader } from "./uploader.ts";
 
 /** How long leaving waits for an upload to end before it takes the files away under it. */
@@ -56,7 +60,9 @@ export class Actor {
   readonly #sandbox: ActorSandbox;
   readonly #operations: Operations;
   readonly #uploader: Uploader;
-  readonly #backOff: RestartBackOff;
+  readonly #lives: Lives;
+  readonly #terms: Terms;
+  readonly #watch: ReadyzWatch;
   readonly #log: Logger;
   readonly #changed: (actor: Actor) => void;
   #gateId = 0;
@@ -70,8 +76,18 @@ export class Actor {
     this.id = record.actor.uid.replaceAll("-", "");
     this.#log = node.log.child({ actor: this.name, uid: record.actor.uid });
     const save = (): Promise<void> => this.#save({ durable: false });
-    this.#backOff = new RestartBackOff(() => {
-      this.#publish();
+    this.#lives = new Lives({
+      record,
+      name: this.name,
+      over: () => {
+        this.#publish();
+      },
+    });
+    this.#terms = new Terms(record, new EnvironmentFile(files.environment), () => this.#save({ durable: true }));
+    this.#watch = new ReadyzWatch({
+      bad: (message) => {
+        this.#turnedBad(message);
+      },
     });
     this.generations = new Generations(record, new GenerationFolder(files.generations), {
       volumesDamage: (stacks) => this.volumes.damage(stacks),
@@ -118,8 +134,8 @@ export class Actor {
       volumes: this.volumes,
       log: this.#log,
       idle: () => this.#operations.idle(),
-      crashed: (message) => {
-        this.#crashed(message);
+      crashed: (message, { byItself }) => {
+        this.#crashed(message, byItself);
       },
       save,
     });
@@ -152,7 +168,6 @@ export class Actor {
 
   route(): RouteLevel {
     const { record } = this;
-    const retryAfterMs = this.#backOff.waitMs();
     const level: RouteLevel = {
       actor: record.actor,
       epoch: record.grant.epoch,
@@ -169,8 +184,9 @@ export class Actor {
     if (running !== undefined && !running.cut && this.#operations.type === undefined) {
       return { ...level, state: "RUNNING", endpoints: running.endpoints };
     }
-    if (retryAfterMs > 0) return { ...level, state: "FAILING", message: this.#backOff.lastFailure, retryAfterMs };
-    return level;
+    const refusal = this.#lives.refusal();
+    if (refusal === undefined) return level;
+    return { ...level, state: "FAILING", message: refusal.message, retryAfterMs: refusal.retryAfterMs ?? 0 };
   }
 
   /** Files and sandbox as an earlier atelet left them. `sandbox` is what the runtime says of it. */
@@ -184,7 +200,7 @@ export class Actor {
     if (was !== undefined && (sandbox === "gone" || (sandbox === "paused" && saved))) {
       await this.#sandbox.clear(was);
       if (saved) this.volumes.saved({ generation: newest.generation, epoch: newest.epoch });
-      else this.#crashed("its sandbox was gone when the atelet came back");
+      else this.#crashed("its sandbox was gone when the atelet came back", false);
       this.record.sandbox = undefined;
     } else if (was !== undefined) {
       await this.#sandbox.adopt(was, sandbox === "paused");
@@ -203,48 +219,26 @@ export class Actor {
     // What was made under an epoch was made by the node that had it: this one had at least the highest of them.
     const priorEpoch = Math.max(...found.map(({ epoch }) => epoch));
     this.record.claim = { state: "needed", priorEpoch };
-    this.#crashed(`its record on the node was lost; generation ${found[0]?.generation ?? 0} was found there`);
+    this.#crashed(`its record on the node was lost; generation ${found[0]?.generation ?? 0} was found there`, false);
   }
 
-  /** A new grant: the caller has checked session and epoch. Durable when it resolves. */
-  async assign(
-    update: Pick<ActorRecord, "grant" | "program" | "held" | "clusterUid" | "upgradePending" | "origin">,
-  ): Promise<void> {
-    const { record } = this;
-    const claimBefore = record.claim;
-    const follows = update.grant.epoch === record.grant.epoch + 1;
-    if (update.grant.epoch > record.grant.epoch) {
-      // An epoch that was still to be claimed under passes its duty on, whatever number follows it.
-      const state = follows && record.claim.state !== "needed" ? "none" : "needed";
-      const priorEpoch = record.claim.state === "needed" ? record.claim.priorEpoch : record.grant.epoch;
-      record.claim = { state, priorEpoch };
-    }
-    const { grant, program, held, clusterUid, upgradePending, origin } = record;
-    Object.assign(record, update);
-    try {
-      await this.#save({ durable: true });
-    } catch (error) {
-      // What is not on disk was not granted.
-      Object.assign(record, { grant, program, held, clusterUid, upgradePending, origin, claim: claimBefore });
-      throw error;
-    }
+  /** A grant: the caller has checked session and epoch. Durable when it resolves. */
+  async assign(assignment: Assignment): Promise<void> {
+    if (assignment.program.revision !== this.record.program.revision) this.#lives.forgive();
+    await this.#terms.assign(assignment);
     const { running } = this.#sandbox;
     if (running?.cut !== true) return;
     await this.#sandbox.uncut(running);
+    this.#watch.begin();
     this.#publish();
-    this.#log.info("goes on under a new grant", { epoch: record.grant.epoch });
+    this.#log.info("goes on under a new grant", { epoch: this.record.grant.epoch });
   }
 
   async hold(held: boolean): Promise<void> {
-    if (this.record.held === held) return;
-    this.record.held = held;
     try {
-      await this.#save({ durable: true });
-    } catch (error) {
-      // Not on disk, not locked: the caller's next try must write it again.
-      this.record.held = !held;
+      await this.#terms.hold(held);
+    } finally {
       this.#publish();
-      throw error;
     }
   }
 
@@ -264,30 +258,32 @@ export class Actor {
 
   /** A router's resume. MOVED while the next one is the operator's to make. */
   async wake(): Promise<void> {
-    if (this.record.upgradePending && !this.hasSandbox) {
-      throw new SubstrateError("MOVED", `the next wake of actor ${this.name} is its upgrade: the operator makes it`);
-    }
+    if (this.record.upgradePending && !this.hasSandbox) throw upgradePending(this.name);
     await this.resume();
   }
 
   /** Resolves when the program is ready. Joins a resume under way; runs after a suspend under way. */
   async resume({ operationId = randomUUID(), from }: ResumeRequest = {}): Promise<void> {
-    if (from !== undefined) throw new SubstrateError("INVALID", "this node can't choose what an actor starts from");
     if (this.#operations.type === "SUSPEND") await this.#operations.idle("SUSPEND");
     this.#refuseIfGone();
     if (this.record.held) throw new SubstrateError("HELD", heldMessage(this.name));
     if (this.#node.stopping.aborted) throw stopping(this.name);
+    // A repeated call for the same operation joins it, or hears that it is done; another choice can do neither.
+    const repeated = this.record.lastOperation?.id === operationId;
     if (this.#operations.type === "RESUME") {
+      if (from !== undefined && !repeated) throw busy(this.name);
       await this.#operations.done();
       return;
     }
     if (this.#sandbox.running !== undefined) {
+      if (from !== undefined && !repeated) throw alreadyRuns(this.name);
       this.#operations.instant("RESUME", operationId, "ASYNC");
       return;
     }
-    const waitMs = this.#backOff.waitMs();
-    if (waitMs > 0) throw new SubstrateError("RESTORE_FAILED", this.#backOff.lastFailure, { retryAfterMs: waitMs });
-    await this.#operations.run("RESUME", operationId, "ASYNC", (phases) => this.#resume(phases));
+    if (from !== undefined) this.#lives.forgive();
+    const refusal = this.#lives.refusal();
+    if (refusal !== undefined) throw refusal;
+    await this.#operations.run("RESUME", operationId, "ASYNC", (phases) => this.#resume(phases, from));
   }
 
   /** The last resort before the node's processes end: whatever its session, what runs is saved on the node. */
@@ -323,7 +319,11 @@ export class Actor {
     if (this.record.volumes.unsaved) {
       return "its volumes hold what no snapshot has; resume it, so that it can be suspended";
     }
+    await rewindHead(this.#sourceOptions(new Phases()));
     const newest = this.generations.newest();
+    if (newest !== undefined && newest.generation <= this.record.floor) {
+      return `it was started anew after generation ${newest.generation}, and nothing of it was saved since`;
+    }
     if (newest?.storage.state !== "PENDING") return undefined;
     const head = await this.#node.store(this.record.program.store).head(this.#prefix);
     if ((head?.epoch ?? 0) > this.record.grant.epoch) return undefined;
@@ -358,8 +358,10 @@ export class Actor {
   /** Looks whether the sandbox still lives; called often. */
   async checkAlive(): Promise<void> {
     const { running } = this.#sandbox;
-    if (running === undefined || this.#operations.type !== undefined || (await this.#sandbox.alive())) return;
-    if (!this.#isOperating()) await this.#sandbox.died(running, "its program ended");
+    if (running === undefined || this.#isOperating()) return;
+    if (await this.#sandbox.alive()) {
+      if (!running.cut && !this.#isOperating()) this.#watch.tick(running.slot.nodeAddress, this.record.program.readyz);
+    } else if (!this.#isOperating()) await this.#sandbox.died(running, "its program ended");
   }
 
   /** design.md §7: the session ended. Cut and pause; a new grant lets it go on. */
@@ -368,6 +370,7 @@ export class Actor {
     await this.#operations.idle();
     const { running } = this.#sandbox;
     if (running === undefined || running.cut || this.record.grant.session === this.#node.session()) return;
+    this.#watch.end();
     await this.#sandbox.cut(running);
     this.#publish();
     this.#log.warn("cut and paused: the node's session ended; waiting for a new grant");
@@ -382,70 +385,40 @@ export class Actor {
     return { clusterUid, namespaceUid: actor.namespaceUid, actorUid: actor.uid };
   }
 
-  async #resume(phases: Phases): Promise<void> {
-    const { record } = this;
-    const { program } = record;
+  async #resume(phases: Phases, from: StartFrom | undefined): Promise<void> {
     this.#publish();
-    const booking = await phases.run("place", () =>
-      this.#node.ledger.place(program.memoryBytes + RUNTIME_OVERHEAD_BYTES, { deadlineMs: program.wakeTimeoutMs }),
-    );
-    let source: Generation | undefined;
+    // What a person goes back behind must not reach the store meanwhile.
+    const goOn = from?.kind === "generation" ? await this.#uploader.pause() : undefined;
     try {
-      const options = this.#sourceOptions(phases);
-      await claimHead(options);
-      source = await findSource(options);
-      const image = await phases.run("image", async () => {
-        const local = source === undefined ? undefined : await this.#node.images.local(source.imageDigest);
-        return local ?? this.#node.images.ensure(pinnedReference(program.image, source?.imageDigest));
-      });
-      const from = source === undefined ? coldBeginning(record) : beginningFrom(source, this.generations, record);
-      await this.#sandbox.start(image, from, booking, phases);
-    } catch (error) {
-      booking.free();
-      this.#startFailed(asSubstrateError(error), source);
-      throw error;
-    }
-    if (source !== undefined) source.restoreFailures = 0;
-    await this.#recordStart();
-  }
-
-  /** What does not lie in the program or its image (no room, no store, no registry) is no reason to slow down restarts. */
-  #startFailed({ code, message }: SubstrateError, source: Generation | undefined): void {
-    if (source !== undefined && code === "RESTORE_FAILED") source.restoreFailures += 1;
-    if (code === "RESTORE_FAILED" || code === "PROGRAM_EXITED" || code === "NOT_READY") {
-      this.#backOff.failed(message, undefined);
+      const { files } = this;
+      await start({ ...this.#sourceOptions(phases), sandbox: this.#sandbox, lives: this.#lives, files, from });
+      this.#watch.begin();
+    } finally {
+      goOn?.();
     }
   }
 
-  /** A sandbox that no record names would be removed by the next atelet: it must not serve. */
-  async #recordStart(): Promise<void> {
+  /** Its readyz, asked while nothing else was under way; by now something may be. */
+  #turnedBad(message: string): void {
     const { running } = this.#sandbox;
-    try {
-      await this.files.save(this.record, { durable: false });
-    } catch (error) {
-      if (running !== undefined) await this.#sandbox.stop(running);
-      throw new SubstrateError("NO_ROOM", `actor ${this.name} cannot be recorded on its node: ${messageOf(error)}`, {
-        cause: error,
-        retryAfterMs: 5000,
-      });
-    }
+    if (running === undefined || running.cut || this.#isOperating()) return;
+    this.#sandbox.died(running, message).catch((error: unknown) => {
+      this.#log.error("ending a program whose readyz turned bad failed", { error });
+    });
   }
 
   async #suspend(phases: Phases, { force, fidelity }: { force: boolean; fidelity: Fidelity }): Promise<void> {
     const { record } = this;
     const { running } = this.#sandbox;
     if (running === undefined) throw new SubstrateError("PROGRAM_EXITED", `actor ${this.name} does not run any more`);
+    this.#watch.end();
     this.#gateId += 1;
     this.#publish();
     const open = await phases.run("drain", () =>
       this.#node.routers.drain(record.actor.uid, this.#gateId, record.program.drainTimeoutMs),
     );
     if (open > 0 && !force) {
-      throw new SubstrateError(
-        "REQUESTS_OPEN",
-        `${open} ${open === 1 ? "request is" : "requests are"} still open for actor ${this.name} after ` +
-          `${record.program.drainTimeoutMs / 1000} s (spec.drainTimeout of its Template); nothing was changed`,
-      );
+      throw requestsOpen(this.name, open, record.program.drainTimeoutMs);
     }
     try {
       await phases.run("load", () => running.load.finish());
@@ -458,6 +431,7 @@ export class Actor {
     }
     if (record.oldestUnsavedMs === 0) record.oldestUnsavedMs = Date.now();
     record.crash = undefined;
+    this.#lives.slept();
     await phases.run("teardown", () => this.#sandbox.stop(running));
     await this.#uploader.dropReplaced();
     this.#uploader.schedule();
@@ -477,12 +451,14 @@ export class Actor {
     if (failure !== undefined) throw failure;
   }
 
-  #crashed(message: string): void {
+  /** @param byItself false when its node was at fault. */
+  #crashed(message: string, byItself: boolean): void {
     const output = lastLines(this.files.log, this.record.sandbox?.outputFrom);
     const parts = [message, this.#whatIsLeft(), ...(output === "" ? [] : [`its last output: ${output}`])];
     this.record.crash = { message: parts.join("; "), timeMs: Date.now() };
     this.#node.metrics.crashes.inc();
-    this.#backOff.failed(`actor ${this.name} crashed: ${message}`, this.record.sandbox?.startedAtMs);
+    this.#watch.end();
+    this.#lives.crashed(message, this.record.sandbox, byItself);
     this.#log.warn("crashed", { message, output });
   }
 
@@ -539,42 +515,4 @@ export class Actor {
     if (this.#left) return;
     this.#node.routers.publish(this.route());
   }
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
-}
-
-function busy(name: string): SubstrateError {
-  return new SubstrateError("OPERATION_IN_PROGRESS", `another operation is in progress for actor ${name}`, {
-    retryAfterMs: 1000,
-  });
-}
-
-function stopping(name: string): SubstrateError {
-  return new SubstrateError(
-    "SHUTTING_DOWN",
-    `the node of actor ${name} is shutting down; it is not started there now`,
-    {
-      retryAfterMs: 2000,
-    },
-  );
-}
-
-function nothingToSave(name: string): SubstrateError {
-  return new SubstrateError(
-    "INVALID",
-    `actor ${name} has no volumes, and fidelity Data saves nothing else: use Memory or Rootfs, or add a durableDir to ` +
-      `spec.volumes of its Template`,
-  );
-}
-
-function heldMessage(name: string): string {
-  return `actor ${name} is kept asleep by its spec.state Suspended; set it to OnDemand to let requests wake it`;
-}
-
-/** A restore needs the very image that the generation was made from, also when the tag has moved since. */
-function pinnedReference(reference: string, digest: string | undefined): string {
-  if (digest === undefined || reference.includes("@")) return reference;
-  return `${reference}@${digest}`;
 }

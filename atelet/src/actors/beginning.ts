@@ -10,6 +10,8 @@ export interface Beginning {
   generation: number;
   /** The image of memory to restore; absent: a cold start. */
   restore?: { imageDir: string };
+  /** Of the environment that is in the memory to restore; a cold start has the actor's own. */
+  envDigest: string;
   /** See SandboxSpec: with what the root file system begins at a cold start, and what a restore must name again. */
   rootfsTar?: string;
   /** What the volumes begin with, as it is written down when they are mounted. */
@@ -25,7 +27,7 @@ const NOTHING = "/dev/null";
 
 /** A cold start with the volumes as they are. */
 export function coldBeginning(record: ActorRecord): Beginning {
-  return { generation: 0, volumes: () => record.volumes, release: () => Promise.resolve() };
+  return { generation: 0, envDigest: "", volumes: () => record.volumes, release: () => Promise.resolve() };
 }
 
 /**
@@ -33,7 +35,7 @@ export function coldBeginning(record: ActorRecord): Beginning {
  * it always does at a boot, the volumes stay as they are now if they come from that generation.
  */
 export function beginningFrom(
-  { generation, epoch, fidelity }: Generation,
+  { generation, epoch, fidelity, envDigest }: Generation,
   generations: Generations,
   record: ActorRecord,
   options: { boot: boolean } = { boot: false },
@@ -45,12 +47,12 @@ export function beginningFrom(
   const saved: Beginning["volumes"] = () => ({ base, stacks: generations.local(generation)?.volumes ?? [] });
   if (fidelity === "Memory" && !options.boot) {
     const restore = { imageDir: generations.path(generation) };
-    return { generation, restore, ...(local.rootfsTar && { rootfsTar: NOTHING }), volumes: saved, release };
+    return { generation, restore, envDigest, ...(local.rootfsTar && { rootfsTar: NOTHING }), volumes: saved, release };
   }
   const live = record.volumes.base;
   const goOn = live.generation === generation && live.epoch === epoch;
   const volumes = goOn ? (): LiveVolumes => record.volumes : saved;
-  if (options.boot) return { generation: 0, volumes, release };
+  if (options.boot) return { generation: 0, envDigest, volumes, release };
   const rootfsTar = join(generations.path(generation), ROOTFS_TAR);
-  return { generation, ...(fidelity === "Rootfs" && { rootfsTar }), volumes, release };
+  return { generation, envDigest, ...(fidelity === "Rootfs" && { rootfsTar }), volumes, release };
 }

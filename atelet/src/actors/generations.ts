@@ -71,12 +71,20 @@ export class Generations {
     return this.#record.generations[0];
   }
 
-  /** Newest first: those that a resume may use. */
+  /** Newest first: those that a resume may use by itself. */
   usable(): Generation[] {
     return this.#record.generations.filter(
-      ({ generation, storage }) =>
-        storage.state === "COMPLETED" || (storage.state === "PENDING" && this.local(generation) !== undefined),
+      (generation) =>
+        generation.generation > this.#record.floor &&
+        generation.storage.state !== "FAILED" &&
+        this.restorable(generation),
     );
+  }
+
+  /** Whether there is something to restore it from: files here, or data in the store. */
+  restorable({ generation, storage }: Generation): boolean {
+    if (storage.state === "LOST") return false;
+    return storage.state === "COMPLETED" || this.local(generation) !== undefined;
   }
 
   /** Its files on this node. Two nodes may both have made a generation of this number: the epoch must match too. */

@@ -1,5 +1,6 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type Phases } from "@substrate/lib/phases.ts";
 import { resolveCommand } from "../images/command.ts";
 import { type UnpackedImage } from "../images/images.ts";
@@ -8,6 +9,8 @@ import { type Slot } from "../network/network.ts";
 import { actorResolvConf } from "../network/resolvers.ts";
 import { type SandboxSpec } from "../sandbox/sandbox.ts";
 import { type VolumeBind } from "../volumes/actor-volumes.ts";
+import { ending } from "./ending.ts";
+import { type Environment, noEnvironment, withEnvironment } from "./environment.ts";
 import { type NodeContext, RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
 import { waitUntilReady } from "./readiness.ts";
 import { type ActorKey, type Program } from "./record.ts";
@@ -19,6 +22,8 @@ export interface LaunchOptions {
   files: { bundle: string; identity: string; log: string };
   program: Program;
   image: UnpackedImage;
+  /** Beside the image's own; absent: none. */
+  environment?: Environment;
   volumes: readonly VolumeBind[];
   /** The generation that it goes on from, for its identity; 0: none. */
   generation: number;
@@ -67,6 +72,7 @@ export class Launcher {
         waitUntilReady({
           host: slot.nodeAddress,
           program,
+          restored: restore !== undefined,
           deadlineMs: options.readyWithinMs,
           alive: () => runtime.alive(id),
           title: options.title,
@@ -78,9 +84,18 @@ export class Launcher {
       );
       return { slot, endpoints };
     } catch (error) {
+      const failure = await this.#explained(error, options);
       await this.stop(id, slot);
-      throw error;
+      throw failure;
     }
+  }
+
+  /** A program that ended by itself before it was ready: what is known of why, while there is something to ask. */
+  async #explained(error: unknown, { id, program, title }: LaunchOptions): Promise<unknown> {
+    if (!(error instanceof SubstrateError) || error.code !== "PROGRAM_EXITED") return error;
+    const why = await ending(this.#node, id, program);
+    if (why === undefined) return error;
+    return new SubstrateError("PROGRAM_EXITED", `${title} ended before it was ready: ${why}`, { cause: error });
   }
 
   async publish(slot: Slot, program: Program): Promise<RouteEndpoint[]> {
@@ -149,7 +164,7 @@ export class Launcher {
       bundleDir: files.bundle,
       rootfsDir: image.rootfsDir,
       args: resolveCommand(program.image, image, program.command, program.args),
-      env: image.env,
+      env: withEnvironment(image.env, options.environment ?? noEnvironment),
       cwd: image.workingDir,
       uid: image.uid,
       gid: image.gid,

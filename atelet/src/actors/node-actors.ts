@@ -6,6 +6,7 @@ import { unmountBelow } from "../volumes/mounts.ts";
 import { noVolumes } from "../volumes/stack.ts";
 import { Actor } from "./actor.ts";
 import { type NodeContext } from "./node-context.ts";
+import { type Assignment } from "./terms.ts";
 import { ActorFiles, type ActorKey, type ActorRecord, actorUids, type StoredPrefix } from "./record.ts";
 import { type Releases } from "./releases.ts";
 
@@ -15,10 +16,6 @@ const ALIVE_EVERY_MS = 500;
 const LOG_BYTES = 8 * 2 ** 20;
 
 export type ActorListener = (change: { actor: Actor } | { gone: { uid: string; epoch: number } }) => void;
-
-export type Assignment = Pick<ActorRecord, "actor" | "grant" | "program" | "held" | "clusterUid" | "origin"> & {
-  upgradePending: boolean;
-};
 
 /** All actors of this node: who may run here (design.md §7), and what becomes of everything after a restart. */
 export class NodeActors {

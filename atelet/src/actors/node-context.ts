@@ -5,7 +5,8 @@ import { type Images } from "../images/images.ts";
 import { type Ledger } from "../ledger/contract.ts";
 import { type ActorNetwork } from "../network/network.ts";
 import { type Origins } from "../origins/origins.ts";
-import { type SandboxRuntime } from "../sandbox/sandbox.ts";
+import { type ProcessIdentity, type SandboxRuntime } from "../sandbox/sandbox.ts";
+import { type ExitStatus } from "../supervisor/exits.ts";
 import { type SnapshotStore } from "../store/snapshots.ts";
 import { type Tombstones } from "../tombstones/tombstones.ts";
 import { type VolumeTools } from "../volumes/actor-volumes.ts";
@@ -24,6 +25,12 @@ export interface Routers {
   drain(uid: string, gateId: number, timeoutMs: number): Promise<number>;
 }
 
+/** How processes of sandboxes ended. Implemented by the channel to the supervisor, which reaps them. */
+export interface Exits {
+  /** Waits a moment if it isn't known yet; undefined if it stays so. */
+  of(process: ProcessIdentity): Promise<ExitStatus | undefined>;
+}
+
 /** What one node's actors share. */
 export interface NodeContext {
   stateDir: string;
@@ -32,6 +39,7 @@ export interface NodeContext {
   /** Of this node's runsc; images of another build are not restored. */
   runtimeBuild: string;
   network: ActorNetwork;
+  exits: Exits;
   cgroups: Cgroups;
   images: Images;
   /** Throws INVALID, naming the store and the configured ones. */

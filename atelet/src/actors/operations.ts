@@ -2,11 +2,14 @@ import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { Phases } from "@substrate/lib/phases.ts";
 import { type AteletMetrics } from "../metrics.ts";
-import { type ActorRecord, type Operation } from "./record.ts";
+import { type ActorRecord, type FinishedOperation, type Operation } from "./record.ts";
 
 type OperationType = Operation["type"];
 /** A SYNC operation that went well on the node has no result before `settle` gives it one. */
 type Mode = "ASYNC" | "SYNC";
+
+/** So many past operations are kept. */
+const KEPT = 16;
 
 export interface OperationsOptions {
   record: ActorRecord;
@@ -24,6 +27,8 @@ export interface OperationsOptions {
 export class Operations {
   readonly #options: OperationsOptions;
   #current: { type: OperationType; done: Promise<void> } | undefined;
+  /** Of the SYNC operation that has no result yet, and when the node's part of it was done. */
+  #unsettled: { id: string; phases: Phases; sinceMs: number } | undefined;
 
   constructor(options: OperationsOptions) {
     this.#options = options;
@@ -61,6 +66,7 @@ export class Operations {
   instant(type: OperationType, id: string, mode: Mode): void {
     const operation = started(type, id);
     if (mode === "ASYNC") finish(operation, undefined);
+    else this.#unsettled = { id, phases: new Phases(), sinceMs: performance.now() };
     this.#options.record.lastOperation = operation;
     this.#options.changed();
   }
@@ -68,7 +74,11 @@ export class Operations {
   /** Gives a SYNC operation its result, unless another one is the last by now. */
   settle(id: string, failure: SubstrateError | undefined): void {
     const { lastOperation } = this.#options.record;
-    if (lastOperation?.id === id && lastOperation.result === "RUNNING") finish(lastOperation, failure);
+    if (lastOperation?.id !== id || lastOperation.result !== "RUNNING") return;
+    finish(lastOperation, failure);
+    const unsettled = this.#unsettled?.id === id ? this.#unsettled : undefined;
+    unsettled?.phases.add("upload", performance.now() - unsettled.sinceMs);
+    this.#keep(lastOperation, unsettled?.phases.list() ?? []);
   }
 
   /** What an earlier atelet was doing has not come to its end. */
@@ -76,6 +86,12 @@ export class Operations {
     const { lastOperation } = this.#options.record;
     if (lastOperation?.result !== "RUNNING") return;
     finish(lastOperation, new SubstrateError("SHUTTING_DOWN", "the atelet was restarted meanwhile"));
+    this.#keep(lastOperation, []);
+  }
+
+  #keep(operation: Operation, phases: FinishedOperation["phases"]): void {
+    const { record } = this.#options;
+    record.operations = [{ ...operation, phases }, ...record.operations].slice(0, KEPT);
   }
 
   async #perform(operation: Operation, mode: Mode, work: (phases: Phases) => Promise<void>): Promise<void> {
@@ -88,7 +104,10 @@ export class Operations {
       failure = asSubstrateError(error);
     }
     this.#current = undefined;
-    if (mode === "ASYNC" || failure !== undefined) finish(operation, failure);
+    if (mode === "ASYNC" || failure !== undefined) {
+      finish(operation, failure);
+      this.#keep(operation, phases.list());
+    } else this.#unsettled = { id: operation.id, phases, sinceMs: performance.now() };
     try {
       await save();
     } catch (error) {

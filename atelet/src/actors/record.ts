@@ -160,6 +160,8 @@ const recordSchema = z.object({
   crashLoop: crashLoopSchema.optional(),
   /** Generations up to this one are history only: a cold start, or a tag, came after them. */
   floor: z.number().int().default(0),
+  /** A person went back to this generation, and the store's head names a newer one still. */
+  rewind: z.object({ generation: z.number().int(), manifest: z.string() }).optional(),
   /** Of the environment that the running or saved program was started with; empty: none. */
   envDigest: z.string().default(""),
   volumes: liveVolumesSchema.default(noVolumes),
@@ -194,6 +196,10 @@ export class ActorFiles {
   }
   get volumes(): string {
     return join(this.dir, "volumes");
+  }
+  /** Read and written by EnvironmentFile alone. */
+  get environment(): string {
+    return join(this.dir, "environment.json");
   }
   get log(): string {
     return join(this.dir, "output.log");

@@ -1,23 +1,29 @@
 const FIRST_MS = 500;
 const LAST_MS = 60_000;
 /** A program that lived this long was not short-lived: its next failure starts the back-off anew. */
-const LONG_LIFE_MS = 60_000;
+export const LONG_LIFE_MS = 60_000;
 
 /** Slows down the restarts of an actor that fails again and again (design.md §4). */
 export class RestartBackOff {
   lastFailure = "";
-  readonly #over: () => void;
+  readonly #ended: () => void;
   #failures = 0;
   #untilMs = 0;
 
-  /** @param over called when a pause is over. */
-  constructor(over: () => void) {
-    this.#over = over;
+  /** @param ended called when a pause is over. */
+  constructor(ended: () => void) {
+    this.#ended = ended;
   }
 
   /** How long no restart is tried, in ms. */
   waitMs(): number {
     return Math.max(0, this.#untilMs - Date.now());
+  }
+
+  /** Begins anew. */
+  over(): void {
+    this.#failures = 0;
+    this.#untilMs = 0;
   }
 
   /** @param startedAtMs when the life that ended began; undefined when it never did. */
@@ -28,6 +34,6 @@ export class RestartBackOff {
     this.#failures += 1;
     this.#untilMs = Date.now() + pauseMs;
     this.lastFailure = message;
-    if (pauseMs > 0) setTimeout(this.#over, pauseMs + 1).unref();
+    if (pauseMs > 0) setTimeout(this.#ended, pauseMs + 1).unref();
   }
 }

@@ -10,6 +10,7 @@ import { noVolumes } from "../volumes/stack.ts";
 import { type Generations } from "./generations.ts";
 import { type NodeContext } from "./node-context.ts";
 import { type ActorRecord, type Generation } from "./record.ts";
+import { chosenGeneration, type StartFrom } from "./start-from.ts";
 
 export interface SourceOptions {
   node: NodeContext;
@@ -61,36 +62,93 @@ export async function claimHead(options: SourceOptions): Promise<void> {
   });
 }
 
-/** The newest generation that can be restored, with its files on this node; undefined for a cold start. */
-export async function findSource(options: SourceOptions): Promise<Generation | undefined> {
-  const { node, generations, save, log } = options;
+/**
+ * What to restore, with its files on this node; undefined for a cold start. A damaged local copy gives way to the stored
+ * one; one that isn't stored is lost, and the generation before it counts, unless a person chose it.
+ */
+export async function findSource(
+  options: SourceOptions,
+  from?: Exclude<StartFrom, { kind: "boot" }>,
+): Promise<Generation | undefined> {
+  const { generations } = options;
+  if (from?.kind === "tag") {
+    throw new SubstrateError(
+      "INVALID",
+      `actor ${nameOf(options)} cannot be started from Snapshot ${from.tag.name} here`,
+    );
+  }
+  if (from?.kind === "generation") {
+    const chosen = chosenGeneration(options, from.generation);
+    refuseForeign(options, chosen);
+    return bringHere(options, chosen);
+  }
   for (const candidate of generations.usable()) {
-    if (candidate.fidelity === "Memory" && candidate.runtime !== node.runtimeBuild) {
-      throw new SubstrateError(
-        "RESTORE_FAILED",
-        `generation ${candidate.generation} of actor ${nameOf(options)} was written by runsc ${candidate.runtime}, and ` +
-          `this node has ${node.runtimeBuild}: only the build that wrote a memory image can read it`,
-      );
-    }
-    const local = generations.local(candidate.generation);
-    const damage = local === undefined ? "not here" : await generations.damage(local);
+    refuseForeign(options, candidate);
+    const damage = await fetchOrDamage(options, candidate);
     if (damage === undefined) return candidate;
-    if (local !== undefined) {
-      log.error("a local snapshot is damaged", { generation: candidate.generation, damage });
-      await generations.evict(candidate.generation);
-    }
-    if (candidate.storage.state === "COMPLETED") {
-      await fetch(options, candidate);
-      return candidate;
-    }
     generations.lose(candidate, `its files on the node are damaged (${damage}) and it was not in the store yet`);
     options.record.crash = {
       message: `generation ${candidate.generation} was lost: ${damage}`,
       timeMs: Date.now(),
     };
-    await save({ durable: false });
+    await options.save({ durable: false });
   }
   return undefined;
+}
+
+/** Of a boot: whose volumes it begins with, with their files on this node; undefined: with those that are here. */
+export async function findVolumes(options: SourceOptions): Promise<Generation | undefined> {
+  const { record, generations } = options;
+  const newest = generations.usable()[0];
+  if (newest === undefined || record.program.volumeMounts.length === 0) return undefined;
+  const { base } = record.volumes;
+  if (base.generation === newest.generation && base.epoch === newest.epoch) return undefined;
+  return bringHere(options, newest);
+}
+
+async function bringHere(options: SourceOptions, generation: Generation): Promise<Generation> {
+  const damage = await fetchOrDamage(options, generation);
+  if (damage === undefined) return generation;
+  throw new SubstrateError(
+    "RESTORE_FAILED",
+    `generation ${generation.generation} of actor ${nameOf(options)} is damaged (${damage}) and not in the store`,
+  );
+}
+
+/** Brings a generation's files here, if they aren't. @returns what is damaged and cannot be had elsewhere. */
+async function fetchOrDamage(options: SourceOptions, generation: Generation): Promise<string | undefined> {
+  const { generations, log } = options;
+  const local = generations.local(generation.generation);
+  const damage = local === undefined ? "not here" : await generations.damage(local);
+  if (damage === undefined) return undefined;
+  if (local !== undefined) {
+    log.error("a local snapshot is damaged", { generation: generation.generation, damage });
+    await generations.evict(generation.generation);
+  }
+  if (generation.storage.state !== "COMPLETED") return damage;
+  await fetch(options, generation);
+  return undefined;
+}
+
+/** A memory image is read only by the runtime build that wrote it, and holds the program that it was made from. */
+function refuseForeign(options: SourceOptions, { generation, fidelity, runtime, revision }: Generation): void {
+  const { node, record } = options;
+  if (fidelity !== "Memory") return;
+  if (runtime !== node.runtimeBuild) {
+    throw new SubstrateError(
+      "RESTORE_FAILED",
+      `generation ${generation} of actor ${nameOf(options)} was written by runsc ${runtime}, and ` +
+        `this node has ${node.runtimeBuild}: only the build that wrote a memory image can read it`,
+    );
+  }
+  if (revision !== record.program.revision) {
+    throw new SubstrateError(
+      "RESTORE_FAILED",
+      `generation ${generation} of actor ${nameOf(options)} holds the memory of revision ${revision} of Template ` +
+        `${record.program.templateName}, and it is to run revision ${record.program.revision}: a memory image goes on ` +
+        `only under its own revision; "kubectl ate resume ${record.actor.name} --boot" starts the other one cold`,
+    );
+  }
 }
 
 async function fetch(options: SourceOptions, source: Generation): Promise<void> {
@@ -126,7 +184,7 @@ function fromManifest(manifest: Manifest, key: string, prefix: ActorPrefix): Gen
     imageDigest: manifest.imageDigest,
     runtime: manifest.sandbox.runtime,
     fidelity: manifest.fidelity,
-    envDigest: "",
+    envDigest: manifest.envDigest ?? "",
     createdAtMs: Date.parse(manifest.createdAt),
     restoreFailures: 0,
     sizeBytes: manifest.sizeBytes,

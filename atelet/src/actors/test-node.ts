@@ -1,22 +1,25 @@
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { Writable } from "node:stream";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { createLogger } from "@substrate/lib/log.ts";
 import pLimit from "p-limit";
 import { Registry } from "prom-client";
-import { type Cgroups } from "../cgroups/cgroups.ts";
+import { type Cgroups, type LimitsHit } from "../cgroups/cgroups.ts";
 import { type Images } from "../images/images.ts";
 import { MemoryLedger } from "../ledger/ledger.ts";
 import { createAteletMetrics } from "../metrics.ts";
 import { type ActorNetwork, type Slot } from "../network/network.ts";
 import { Origins } from "../origins/origins.ts";
-import { type SandboxRuntime, type SandboxSpec, type SandboxStatus } from "../sandbox/sandbox.ts";
+import { type ProcessIdentity, type SandboxRuntime, type SandboxSpec, type SandboxStatus } from "../sandbox/sandbox.ts";
+import { Exits, type ExitStatus } from "../supervisor/exits.ts";
 import { Stores } from "../store/stores.ts";
 import { Tombstones } from "../tombstones/tombstones.ts";
 import { type AsyncPageCache } from "../writeback/cache-worker.ts";
 import { WriteBack } from "../writeback/writeback.ts";
-import { type Assignment, NodeActors } from "./node-actors.ts";
+import { NodeActors } from "./node-actors.ts";
+import { type Assignment } from "./terms.ts";
 import { FakeMounts } from "../volumes/fake-mounts.ts";
 import { type NodeContext, type Routers } from "./node-context.ts";
 import { type Program } from "./record.ts";
@@ -28,6 +31,8 @@ import { type RouteLevel } from "./route-level.ts";
  * be made to show on demand. What real sandboxes do is tested in e2e/.
  */
 class FakeRuntime implements SandboxRuntime {
+  readonly exits = new Exits();
+  readonly #ended = new Map<string, ProcessIdentity>();
   readonly sandboxes = new Map<string, { status: SandboxStatus["status"]; memory: number; spec: SandboxSpec }>();
   starts = 0;
   /** Whether programs end when they are told to. */
@@ -83,17 +88,32 @@ class FakeRuntime implements SandboxRuntime {
   }
   delete(id: string): Promise<void> {
     this.sandboxes.delete(id);
+    this.#ended.delete(id);
     return Promise.resolve();
   }
   list(): Promise<SandboxStatus[]> {
     return Promise.resolve([...this.sandboxes].map(([id, { status }]) => ({ id, status, pid: 1 })));
   }
+  process(id: string): Promise<ProcessIdentity | undefined> {
+    return Promise.resolve(this.#ended.get(id));
+  }
   alive(id: string): Promise<boolean> {
     return Promise.resolve(this.sandboxes.has(id));
   }
 
+  /** The program of the one sandbox there is ends by itself. */
+  end(status: ExitStatus): void {
+    this.only();
+    for (const id of this.sandboxes.keys()) {
+      const identity = { pid: 1, startTicks: this.starts };
+      this.exits.add({ ...identity, status });
+      this.#ended.set(id, identity);
+    }
+    this.sandboxes.clear();
+  }
+
   /** The one sandbox there is. */
-  only(): { status: SandboxStatus["status"]; memory: number } {
+  only(): { status: SandboxStatus["status"]; memory: number; spec: SandboxSpec } {
     const [sandbox, ...others] = this.sandboxes.values();
     if (sandbox === undefined || others.length > 0) throw new Error(`${this.sandboxes.size} sandboxes`);
     return sandbox;
@@ -193,7 +213,7 @@ const memory = {
   writebackBytes: 0,
 };
 
-function fakeCgroups(moves: string[], oom: { killed: boolean }): Cgroups {
+function fakeCgroups(moves: string[], limits: LimitsHit): Cgroups {
   return {
     create: (id) => Promise.resolve(`/actors/${id}`),
     path: (id) => `/actors/${id}`,
@@ -205,7 +225,7 @@ function fakeCgroups(moves: string[], oom: { killed: boolean }): Cgroups {
     list: () => Promise.resolve([]),
     destroy: () => Promise.resolve(),
     limitCpu: () => Promise.resolve(),
-    oomKilled: () => Promise.resolve(oom.killed),
+    limitsHit: () => Promise.resolve({ ...limits }),
   };
 }
 
@@ -232,7 +252,9 @@ export class TestNode {
   readonly network = new FakeNetwork();
   readonly routers = new FakeRouters();
   readonly moves: string[] = [];
-  readonly oom = { killed: false };
+  readonly limits: LimitsHit = { memory: false, processes: undefined };
+  /** Every line that the parts wrote. */
+  readonly logged: unknown[] = [];
   readonly storeDir: string;
   session = "s1";
   readonly snapshotSlots = pLimit(2);
@@ -266,8 +288,17 @@ export class TestNode {
 
   async start(): Promise<void> {
     this.#ending = new AbortController();
-    const log = createLogger("test", "crit");
-    log.silent = true;
+    const log = createLogger("test", "debug");
+    log.clear();
+    log.pipe(
+      new Writable({
+        objectMode: true,
+        write: (line: unknown, _encoding, done) => {
+          this.logged.push(line);
+          done();
+        },
+      }),
+    );
     const actorsDir = join(this.dir, "actors");
     await mkdir(actorsDir, { recursive: true });
     const stores = new Stores(new Map([["default", new URL(`file://${this.storeDir}`)]]));
@@ -298,7 +329,8 @@ export class TestNode {
       runtime: this.runtime,
       runtimeBuild: "fake-1",
       network: this.network,
-      cgroups: fakeCgroups(this.moves, this.oom),
+      exits: this.runtime.exits,
+      cgroups: fakeCgroups(this.moves, this.limits),
       images,
       store: (name) => stores.get(name),
       storeNames: () => stores.names(),

@@ -44,6 +44,7 @@ export class Uploader {
   #failures = 0;
   #notBeforeMs = 0;
   #stopped = false;
+  #paused = 0;
   #waiters: Waiter[] = [];
 
   constructor(options: UploaderOptions) {
@@ -54,7 +55,7 @@ export class Uploader {
   schedule(): void {
     clearTimeout(this.#timer);
     const target = this.#target();
-    if (this.#stopped || this.#running !== undefined || target === undefined) return;
+    if (this.#stopped || this.#paused > 0 || this.#running !== undefined || target === undefined) return;
     const { record } = this.#options;
     const wanted = this.#waiters.length > 0;
     const dueMs = Math.min(
@@ -75,6 +76,18 @@ export class Uploader {
       this.#settle();
       this.schedule();
     });
+  }
+
+  /** Waits for an upload under way; none starts until the returned function is called. */
+  async pause(): Promise<() => void> {
+    this.#paused += 1;
+    clearTimeout(this.#timer);
+    await this.#running;
+    return () => {
+      this.#paused -= 1;
+      this.#settle();
+      this.schedule();
+    };
   }
 
   /** Generations that a newer one on this node has replaced need no upload of their own. */
@@ -188,6 +201,7 @@ export class Uploader {
       revision: target.revision,
       imageDigest: target.imageDigest,
       fidelity: target.fidelity,
+      ...(target.envDigest !== "" && { envDigest: target.envDigest }),
       sandbox: { class: "gvisor", runtime: target.runtime, architecture: "amd64" },
       createdAt: new Date(target.createdAtMs).toISOString(),
       ...more,

@@ -9,6 +9,13 @@ export interface CgroupMemory {
   writebackBytes: number;
 }
 
+export interface LimitsHit {
+  /** A process was killed at the memory limit. */
+  memory: boolean;
+  /** The limit of processes and threads at which a further one was refused. */
+  processes: number | undefined;
+}
+
 /** Control groups of the pod and its actors, on v1 or v2 behind one interface. */
 export interface Cgroups {
   /**
@@ -25,8 +32,8 @@ export interface Cgroups {
    * it answers, and again at adoption. Idempotent.
    */
   limitCpu(id: string, cpuMillis: number): Promise<void>;
-  /** Whether the kernel has killed a process of the actor at its memory limit. */
-  oomKilled(id: string): Promise<boolean>;
+  /** Which limits the kernel has enforced on the actor since its group was made. */
+  limitsHit(id: string): Promise<LimitsHit>;
   actor(id: string): Promise<CgroupMemory>;
   /** The pod: its own limit (what the kernel enforces, or the node's memory if there is none) and use. */
   pod(): Promise<CgroupMemory>;

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { SubstrateError } from "@substrate/lib/errors.ts";
 
-import { type CgroupMemory, type Cgroups } from "./cgroups.ts";
+import { type CgroupMemory, type Cgroups, type LimitsHit } from "./cgroups.ts";
 
 /** Controllers that limit an actor; the snapshots' group exists in these. */
 const moved = ["memory", "cpu"] as const;
@@ -27,6 +27,12 @@ async function read(path: string): Promise<string | undefined> {
     if (codeOf(error) === "ENOENT" || codeOf(error) === "ENODEV") return undefined;
     throw error;
   }
+}
+
+/** Of a file of lines "name number"; 0 if the file or the line isn't there. */
+function counter(text: string | undefined, name: string): number {
+  const line = text?.split("\n").find((candidate) => candidate.startsWith(`${name} `));
+  return Number(line?.slice(name.length + 1) ?? 0);
 }
 
 async function processes(group: string): Promise<number[]> {
@@ -82,14 +88,15 @@ export class CgroupsV1 implements Cgroups {
     await writeFile(join(folder, "cpu.cfs_quota_us"), String(quotaUs));
   }
 
-  async oomKilled(id: string): Promise<boolean> {
-    try {
-      const text = await readFile(join(this.#folder("memory", this.path(id)), "memory.oom_control"), "utf8");
-      return Number(/^oom_kill (\d+)$/m.exec(text)?.[1] ?? 0) > 0;
-    } catch (error) {
-      if (codeOf(error) === "ENOENT") return false;
-      throw error;
-    }
+  async limitsHit(id: string): Promise<LimitsHit> {
+    const group = this.path(id);
+    const oomControl = await read(join(this.#folder("memory", group), "memory.oom_control"));
+    const refused = await read(join(this.#folder("pids", group), "pids.events"));
+    const limit = await read(join(this.#folder("pids", group), "pids.max"));
+    return {
+      memory: counter(oomControl, "oom_kill") > 0,
+      processes: counter(refused, "max") > 0 ? Number(limit) : undefined,
+    };
   }
 
   actor(id: string): Promise<CgroupMemory> {

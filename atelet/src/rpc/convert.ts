@@ -4,19 +4,31 @@ import {
   Fidelity as WireFidelity,
   type ActorKey as WireActorKey,
   type ActorReport,
+  type Environment as WireEnvironment,
   type Generation as WireGeneration,
   OperationResult,
   OperationType,
   type Origin as WireOrigin,
+  type Operation as WireOperation,
   type Program as WireProgram,
   StorageState,
   type StoredPrefix as WireStoredPrefix,
 } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { type StartFrom as WireStartFrom } from "@substrate/lib/gen/substrate/atelet/v1/atelet.ts";
 import { type Route, RouteState } from "@substrate/lib/gen/substrate/atelet/v1/route.ts";
 import { type Actor } from "../actors/actor.ts";
-import { type ActorKey, type Fidelity, type Generation, type Origin, type Program } from "../actors/record.ts";
+import { type Environment } from "../actors/environment.ts";
+import { type StartFrom } from "../actors/start-from.ts";
+import {
+  type ActorKey,
+  type Fidelity,
+  type FinishedOperation,
+  type Generation,
+  type Origin,
+  type Program,
+  type StoredPrefix,
+} from "../actors/record.ts";
 import { type RouteLevel } from "../actors/route-level.ts";
-import { type StoredPrefix } from "../actors/record.ts";
 
 const uidPattern = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
@@ -50,6 +62,25 @@ export function storedPrefixFromWire(wire: WireStoredPrefix | undefined): Stored
 
 export function originFromWire({ prefix, golden }: WireOrigin): Origin {
   return { stored: storedPrefixFromWire(prefix), golden };
+}
+
+/** Absent when the caller leaves it open. */
+export function environmentFromWire(wire: WireEnvironment | undefined): Environment | undefined {
+  return wire && { variables: wire.variables.map(({ name, value }) => ({ name, value })), digest: wire.digest };
+}
+
+/** Absent when the caller leaves it open. */
+export function startFromWire(wire: WireStartFrom | undefined): StartFrom | undefined {
+  if (wire === undefined) return undefined;
+  const from = need(wire.from, "choice of what to start from");
+  switch (from.$case) {
+    case "generation":
+      return { kind: "generation", generation: number(from.value) };
+    case "boot":
+      return { kind: "boot" };
+    case "tag":
+      return { kind: "tag", tag: storedPrefixFromWire(from.value) };
+  }
 }
 
 export function grantFromWire(grant: { epoch: bigint; session: string } | undefined): {
@@ -152,9 +183,22 @@ const operationResults = {
   FAILED: OperationResult.OPERATION_RESULT_FAILED,
 } as const;
 
+export function operationToWire(operation: FinishedOperation): WireOperation {
+  return {
+    id: operation.id,
+    type: operationTypes[operation.type],
+    result: operationResults[operation.result],
+    reason: operation.reason,
+    message: operation.message,
+    startUnixMs: BigInt(operation.startMs),
+    endUnixMs: BigInt(operation.endMs),
+    phases: operation.phases,
+  };
+}
+
 export function reportToWire(actor: Actor, sequence: number): ActorReport {
   const { record } = actor;
-  const { lastOperation, crash } = record;
+  const { lastOperation, crash, crashLoop } = record;
   return {
     actor: record.actor,
     grant: { epoch: BigInt(record.grant.epoch), session: record.grant.session },
@@ -163,22 +207,17 @@ export function reportToWire(actor: Actor, sequence: number): ActorReport {
     generations: actor.generations
       .all()
       .map((generation) => generationToWire(generation, actor.generations.local(generation.generation) !== undefined)),
-    lastOperation: lastOperation && {
-      id: lastOperation.id,
-      type: operationTypes[lastOperation.type],
-      result: operationResults[lastOperation.result],
-      reason: lastOperation.reason,
-      message: lastOperation.message,
-      startUnixMs: BigInt(lastOperation.startMs),
-      endUnixMs: BigInt(lastOperation.endMs),
-      phases: [],
-    },
+    lastOperation: lastOperation && operationToWire({ ...lastOperation, phases: [] }),
     crash: crash && { message: crash.message, timeUnixMs: BigInt(crash.timeMs) },
     lastActivityUnixMs: BigInt(record.lastActivityMs),
     revision: record.program.revision,
     sequence: BigInt(sequence),
-    envDigest: "",
-    crashLoop: undefined,
+    envDigest: record.envDigest,
+    crashLoop: crashLoop && {
+      generation: BigInt(crashLoop.generation),
+      message: crashLoop.message,
+      sinceUnixMs: BigInt(crashLoop.sinceMs),
+    },
     volumes: actor.volumeUsage().map(({ name, usedBytes, limitBytes }) => ({
       name,
       usedBytes: BigInt(usedBytes),

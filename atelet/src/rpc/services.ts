@@ -9,6 +9,8 @@ import {
   type Leader,
   type ReadLogRequest,
   type ReadLogResponse,
+  type ReadOperationsRequest,
+  type ReadOperationsResponse,
   type ReleaseRequest,
   type ReleaseResponse,
   type ResumeRequest,
@@ -36,13 +38,16 @@ import { type NodeActors } from "../actors/node-actors.ts";
 import { type Trials } from "../actors/trial.ts";
 import {
   fidelityFromWire,
+  environmentFromWire,
   generationToWire,
   grantFromWire,
   keyFromWire,
   number,
+  operationToWire,
   originFromWire,
   programFromWire,
   routeToWire,
+  startFromWire,
   storedPrefixFromWire,
 } from "./convert.ts";
 import { followLog } from "./log-stream.ts";
@@ -81,6 +86,7 @@ function operatorService({ actors, trials, reports, callers, log }: ServicesOpti
   return {
     assign: unaryHandler<AssignRequest, AssignResponse>(handler, async (request) => {
       follow(request.leader);
+      const environment = environmentFromWire(request.environment);
       await actors.assign({
         actor: keyFromWire(request.actor),
         grant: grantFromWire(request.grant),
@@ -89,13 +95,15 @@ function operatorService({ actors, trials, reports, callers, log }: ServicesOpti
         clusterUid: request.clusterUid,
         upgradePending: request.upgradePending,
         ...(request.origin && { origin: originFromWire(request.origin) }),
+        ...(environment && { environment }),
       });
       return {};
     }),
     resume: unaryHandler<ResumeRequest, ResumeResponse>(handler, async (request) => {
       follow(request.leader);
       const actor = actors.withEpoch(request.actorUid, number(request.epoch));
-      await actor.resume({ operationId: request.operationId });
+      const from = startFromWire(request.startFrom);
+      await actor.resume({ operationId: request.operationId, ...(from && { from }) });
       return { generation: BigInt(actor.record.sandbox?.fromGeneration ?? 0) };
     }),
     suspend: unaryHandler<SuspendRequest, SuspendResponse>(handler, async (request) => {
@@ -133,6 +141,9 @@ function operatorService({ actors, trials, reports, callers, log }: ServicesOpti
       const { imageDigest, readyMs } = await trials.run(programFromWire(request.program));
       return { imageDigest, readyMs: BigInt(readyMs), golden: undefined, goldenFailure: "" };
     }),
+    readOperations: unaryHandler<ReadOperationsRequest, ReadOperationsResponse>(handler, ({ actorUid }) =>
+      Promise.resolve({ operations: actors.get(actorUid).record.operations.map(operationToWire) }),
+    ),
     watchActors: streamHandler<WatchActorsRequest, WatchActorsResponse>(handler, async (call, { signal }) => {
       follow(call.request.leader);
       await reports.serve(call, signal);

@@ -43,6 +43,13 @@ export interface RestoreOptions {
   keepConnections: boolean;
 }
 
+/** A process that can't be mistaken for a later one with the same pid. */
+export interface ProcessIdentity {
+  pid: number;
+  /** Clock ticks since boot (field 22 of /proc/PID/stat). */
+  startTicks: number;
+}
+
 export interface SandboxStatus {
   id: string;
   status: "creating" | "created" | "running" | "paused" | "stopped";
@@ -85,6 +92,8 @@ export interface SandboxRuntime {
   delete(id: string): Promise<void>;
   /** What exists, also what an earlier process of ours started. A sandbox whose process is gone is "stopped". */
   list(): Promise<SandboxStatus[]>;
+  /** Its process, whether or not it still lives, until it is deleted: it ends as the program does, with the same code. */
+  process(id: string): Promise<ProcessIdentity | undefined>;
   /** Whether its process lives, by pid and start time, without asking the runtime. Cheap enough for every second. */
   alive(id: string): Promise<boolean>;
 }

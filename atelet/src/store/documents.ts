@@ -18,6 +18,7 @@ const manifestSchema = z.object({
   revision: z.string(),
   imageDigest: z.string(),
   fidelity: z.enum(["Memory", "Rootfs", "Data"]),
+  envDigest: z.string().optional(),
   volumes: z.array(z.object({ name: z.string().regex(/^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/) })).optional(),
   rootfsTar: z.boolean().optional(),
   sandbox: z.object({ class: z.literal("gvisor"), runtime: z.string(), architecture: z.string() }),

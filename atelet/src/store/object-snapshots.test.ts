@@ -41,6 +41,7 @@ function manifestOf(generation: number, epoch: number): Omit<Manifest, "files" |
     revision: "r1",
     imageDigest: "sha256:00",
     fidelity: "Memory",
+    envDigest: "",
     sandbox: { class: "gvisor", runtime: "test", architecture: "amd64" },
     createdAt: "2026-01-01T00:00:00Z",
   };

@@ -52,6 +52,8 @@ export interface Manifest {
   revision: string;
   imageDigest: string;
   fidelity: "Memory" | "Rootfs" | "Data";
+  /** Tells the environment that its program was started with from another; absent: none. Never a value of it. */
+  envDigest?: string | undefined;
   /** Each one's content is the file volume-<name>.tar. */
   volumes?: { name: string }[] | undefined;
   /** The root file system of the program began from a tar of changes: a restore must say so again. */

@@ -17,7 +17,7 @@ export interface AteletProcessOptions {
   /** Stays open in the atelet, so that the node folder is locked as long as either of us lives. */
   lockFd: number;
   /** What a newly started atelet is told first. */
-  greeting: () => ToAtelet;
+  greetings: () => ToAtelet[];
   onAnnounce: (runtime: string) => void;
   log: Logger;
 }
@@ -74,7 +74,7 @@ export class AteletProcess {
     child.on("exit", (code, signal) => {
       this.#gone(code, signal);
     });
-    this.send(this.#options.greeting());
+    for (const greeting of this.#options.greetings()) this.send(greeting);
   }
 
   send(message: ToAtelet): void {

@@ -1,3 +1,4 @@
+import { Exits } from "./exits.ts";
 import { type ToSupervisor, readToAtelet } from "./messages.ts";
 
 /** The supervisor sends the session as soon as the atelet is started. */
@@ -11,6 +12,8 @@ export interface SupervisorChannel {
   session(): string | undefined;
   /** New at each start of the supervisor; empty before `ready`. */
   readonly bootId: string;
+  /** How processes of sandboxes ended, those before this atelet's start too. */
+  readonly exits: Exits;
   /** Called when another session has begun; not for the first one. */
   onSession(callback: (session: string) => void): void;
   /** Tells which runtime build this node restores with, for the Lease. */
@@ -32,6 +35,7 @@ export function connectSupervisor(): SupervisorChannel {
   const deadline = setTimeout(() => {
     reject(new Error(`the supervisor has not told the session within ${firstMessageMs} ms`));
   }, firstMessageMs);
+  const exits = new Exits();
   let session: string | undefined;
   let bootId = "";
 
@@ -42,6 +46,7 @@ export function connectSupervisor(): SupervisorChannel {
   function onMessage(raw: unknown): void {
     const message = readToAtelet(raw);
     if (message?.type === "ping") send({ type: "pong", count: message.count });
+    if (message?.type === "exits") for (const exit of message.exits) exits.add(exit);
     if (message?.type !== "session") return;
     const isChange = session !== undefined && session !== message.session;
     ({ session, bootId } = message);
@@ -59,6 +64,7 @@ export function connectSupervisor(): SupervisorChannel {
   return {
     ready,
     session: () => session,
+    exits,
     get bootId() {
       return bootId;
     },

@@ -1,9 +1,17 @@
 import { z } from "zod";
 
+const exit = z.object({
+  pid: z.number(),
+  startTicks: z.number(),
+  status: z.union([z.object({ code: z.number() }), z.object({ signal: z.number() })]),
+});
+
 /** What passes over the IPC channel between supervisor and atelet. */
 const toAtelet = z.discriminatedUnion("type", [
   z.object({ type: z.literal("session"), session: z.string(), bootId: z.string() }),
   z.object({ type: z.literal("ping"), count: z.number() }),
+  // Orphans of earlier commands of the atelet, sandboxes among them, that were reaped.
+  z.object({ type: z.literal("exits"), exits: z.array(exit) }),
 ]);
 
 const toSupervisor = z.discriminatedUnion("type", [

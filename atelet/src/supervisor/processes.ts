@@ -1,13 +1,15 @@
 import { readdirSync, readFileSync } from "node:fs";
 
-interface ProcessLine {
+export interface ProcessLine {
   pid: number;
   parent: number;
   isZombie: boolean;
+  /** Clock ticks since boot. */
+  startTicks: number;
 }
 
 /** Undefined when the process has ended meanwhile. */
-function readProcess(pid: number): ProcessLine | undefined {
+export function readProcess(pid: number): ProcessLine | undefined {
   let text: string;
   try {
     text = readFileSync(`/proc/${pid}/stat`, "latin1");
@@ -18,8 +20,9 @@ function readProcess(pid: number): ProcessLine | undefined {
     throw error;
   }
   // proc(5): pid (comm) state ppid …; comm may contain anything
-  const [state, parent] = text.slice(text.lastIndexOf(")") + 2).split(" ");
-  return { pid, parent: Number(parent), isZombie: state === "Z" || state === "X" };
+  const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
+  const [state, parent] = fields;
+  return { pid, parent: Number(parent), isZombie: state === "Z" || state === "X", startTicks: Number(fields[19]) };
 }
 
 /** Pids of all living processes below one, itself not among them; zombies only wait for being reaped. */

@@ -6,6 +6,7 @@ import { LeaseHolder } from "@substrate/lib/kube/lease.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { type AteletConfig } from "../config.ts";
 import { AteletProcess } from "./atelet-process.ts";
+import { Exits } from "./exits.ts";
 import { lockNodeFolder } from "./node-folder.ts";
 import { descendantsOf, killNow } from "./processes.ts";
 import { Reaper } from "./reaper.ts";
@@ -42,6 +43,7 @@ export class Supervisor {
   readonly #session: SessionKeeper;
   readonly #atelet: AteletProcess;
   readonly #reaper: Reaper;
+  readonly #exits = new Exits();
   readonly #ending = new AbortController();
   #ticks: NodeJS.Timeout | undefined;
   #renewing = Promise.resolve();
@@ -72,13 +74,19 @@ export class Supervisor {
     this.#atelet = new AteletProcess({
       argv: command.argv,
       lockFd,
-      greeting: () => this.#greeting(),
+      greetings: () => [this.#greeting(), { type: "exits", exits: this.#exits.all() }],
       onAnnounce: (runtime) => {
         this.#annotations["substrate.run/runtime"] = runtime;
       },
       log,
     });
-    this.#reaper = new Reaper(() => this.#atelet.pids);
+    this.#reaper = new Reaper(
+      () => this.#atelet.pids,
+      (exit) => {
+        this.#exits.add(exit);
+        this.#atelet.send({ type: "exits", exits: [exit] });
+      },
+    );
   }
 
   start(): void {

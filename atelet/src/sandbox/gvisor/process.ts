@@ -1,12 +1,7 @@
 import { readFile, readdir } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 
-/** A process that can't be mistaken for a later one with the same pid. */
-export interface ProcessIdentity {
-  pid: number;
-  /** Clock ticks since boot (field 22 of /proc/PID/stat). */
-  startTicks: number;
-}
+import { type ProcessIdentity } from "../sandbox.ts";
 
 function isGone(error: unknown): boolean {
   return error instanceof Error && "code" in error && (error.code === "ENOENT" || error.code === "ESRCH");

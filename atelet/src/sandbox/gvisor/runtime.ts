@@ -9,6 +9,7 @@ import { SubstrateError, type ErrorCode } from "@substrate/lib/errors.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 
 import {
+  type ProcessIdentity,
   type RestoreOptions,
   type SandboxCapabilities,
   type SandboxRuntime,
@@ -274,6 +275,11 @@ export class GvisorRuntime implements SandboxRuntime {
     if (state === undefined) return undefined;
     const status = (await this.alive(id)) ? state.status : "stopped";
     return { id, status, pid: state.sandbox?.pid ?? 0 };
+  }
+
+  async process(id: string): Promise<ProcessIdentity | undefined> {
+    assertId(id);
+    return (await this.#states.known(id)).sandbox;
   }
 
   async alive(id: string): Promise<boolean> {

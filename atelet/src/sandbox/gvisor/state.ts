@@ -1,8 +1,8 @@
 import { readFile, readdir, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
-import { type SandboxStatus } from "../sandbox.ts";
-import { type ProcessIdentity, belongsTo, identify } from "./process.ts";
+import { type ProcessIdentity, type SandboxStatus } from "../sandbox.ts";
+import { belongsTo, identify } from "./process.ts";
 
 /** What we know of one sandbox. A process that ended before it was recorded is absent. */
 export interface SandboxRecord {

@@ -36,7 +36,10 @@ export const RouteState = {
   ROUTE_STATE_GATED: "ROUTE_STATE_GATED",
   /** ROUTE_STATE_HELD - spec.state is Suspended: refuse with 503. */
   ROUTE_STATE_HELD: "ROUTE_STATE_HELD",
-  /** ROUTE_STATE_FAILING - Cannot be woken now; message says why. Refuse with 503 and Retry-After. */
+  /**
+   * ROUTE_STATE_FAILING - Cannot be woken now; message says why. Refuse with 503, and with Retry-After if retry_after_ms is not 0: then only a
+   * person ends it.
+   */
   ROUTE_STATE_FAILING: "ROUTE_STATE_FAILING",
   UNRECOGNIZED: "UNRECOGNIZED",
 } as const;

@@ -1,0 +1,90 @@
+import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
+import { type ActorSandbox } from "./actor-sandbox.ts";
+import { type Beginning, beginningFrom, coldBeginning } from "./beginning.ts";
+import { type Lives } from "./lives.ts";
+import { RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
+import { type ActorFiles, type Generation } from "./record.ts";
+import { claimHead, findSource, findVolumes, type SourceOptions } from "./source.ts";
+import { removeGivenUp, rewindHead, settleChoice, type StartFrom } from "./start-from.ts";
+
+export interface StartOptions extends SourceOptions {
+  sandbox: ActorSandbox;
+  lives: Lives;
+  files: ActorFiles;
+  from: StartFrom | undefined;
+}
+
+/** design.md §6: room, source, image, sandbox, record. On failure nothing runs and nothing is booked. */
+export async function start(options: StartOptions): Promise<void> {
+  const { node, record, sandbox, lives, phases, from } = options;
+  const { program } = record;
+  const booking = await phases.run("place", () =>
+    node.ledger.place(program.memoryBytes + RUNTIME_OVERHEAD_BYTES, { deadlineMs: program.wakeTimeoutMs }),
+  );
+  let source: Generation | undefined;
+  try {
+    await claimHead(options);
+    source = from?.kind === "boot" ? undefined : await findSource(options, from);
+    const image = await phases.run("image", async () => {
+      const local = source === undefined ? undefined : await node.images.local(source.imageDigest);
+      return local ?? node.images.ensure(pinnedReference(program.image, source?.imageDigest));
+    });
+    const beginning =
+      source === undefined ? await coldFrom(options) : beginningFrom(source, options.generations, record);
+    await sandbox.start(image, beginning, booking, phases);
+  } catch (error) {
+    booking.free();
+    const failure = asSubstrateError(error);
+    if (source !== undefined && failure.code === "RESTORE_FAILED") source.restoreFailures += 1;
+    lives.startFailed(failure, source?.generation ?? 0);
+    throw error;
+  }
+  if (source !== undefined) source.restoreFailures = 0;
+  await recordStart(options);
+  if (from?.kind === "generation") await giveUpNewer(options, from.generation);
+}
+
+async function coldFrom(options: StartOptions): Promise<Beginning> {
+  const { record, generations, from } = options;
+  const saved = from?.kind === "boot" ? await findVolumes(options) : undefined;
+  return saved === undefined ? coldBeginning(record) : beginningFrom(saved, generations, record, { boot: true });
+}
+
+/**
+ * What was started, and what the choice of its source means for other generations, become true together. A sandbox that
+ * no record names would be removed by the next atelet: it must not serve.
+ */
+async function recordStart({ record, generations, files, sandbox, from }: StartOptions): Promise<void> {
+  const { running } = sandbox;
+  const takeBack = from && settleChoice({ record, generations }, from);
+  try {
+    await files.save(record, { durable: false });
+  } catch (error) {
+    takeBack?.();
+    if (running !== undefined) await sandbox.stop(running);
+    const name = `${record.actor.namespace}/${record.actor.name}`;
+    const why = error instanceof Error ? error.message : String(error);
+    throw new SubstrateError("NO_ROOM", `actor ${name} cannot be recorded on its node: ${why}`, {
+      cause: error,
+      retryAfterMs: 5000,
+    });
+  }
+}
+
+async function giveUpNewer(options: StartOptions, generation: number): Promise<void> {
+  await removeGivenUp(options, generation);
+  try {
+    await rewindHead(options);
+  } catch (error) {
+    options.log.warn("the store's head still names a generation that was given up: tried again before a move", {
+      generation,
+      error,
+    });
+  }
+}
+
+/** A restore needs the very image that the generation was made from, also when the tag has moved since. */
+function pinnedReference(reference: string, digest: string | undefined): string {
+  if (digest === undefined || reference.includes("@")) return reference;
+  return `${reference}@${digest}`;
+}
