@@ -71,6 +71,7 @@ async function commit(uid: string): Promise<void> {
       revision: "rev1",
       imageDigest: "sha256:1",
       fidelity: "Memory",
+      envDigest: "",
       sandbox: { class: "gvisor", runtime: "r1", architecture: "amd64" },
       createdAt: "2026-01-01T00:00:00Z",
     },
