@@ -86,6 +86,15 @@ export class Atelets {
     return { nodeName, synced: false, unreachableMs: performance.now() - since };
   }
 
+  /** Why a node cannot be asked, for a person; undefined when it can. */
+  absence(nodeName: string): string | undefined {
+    const link = this.#links.get(nodeName);
+    if (link?.view().synced === true) return undefined;
+    if (link !== undefined) return `node ${nodeName}, whose atelet does not answer`;
+    const gone = this.#options.nodes.byKey(nodeName) === undefined;
+    return gone ? `node ${nodeName}, which is gone (no Node, no atelet)` : `node ${nodeName}, which has no atelet now`;
+  }
+
   report(nodeName: string, uid: string): ActorReport | undefined {
     return this.#links.get(nodeName)?.report(uid);
   }

@@ -67,8 +67,10 @@ export class Deletion {
     nodeName: string | undefined,
   ): Promise<Trouble | undefined> {
     const blocked = (message: string): Trouble => ({ reason: "DeletionBlocked", message });
-    const where = nodeName === undefined ? "any node" : `node ${nodeName}`;
-    if (link?.view().synced !== true) return blocked(`Waits for ${where}, which does not answer: ${advice}`);
+    if (link?.view().synced !== true) {
+      const absence = nodeName === undefined ? undefined : this.#options.atelets.absence(nodeName);
+      return blocked(`Waits for ${absence ?? "any node, and none answers"}: ${advice}`);
+    }
     try {
       const { done, message } = await this.#options.assignments.release(actor, link, true);
       return done ? undefined : blocked(`Node ${link.lease.nodeName}: ${message}`);

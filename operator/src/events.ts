@@ -1,5 +1,5 @@
 import { createHash, randomUUID } from "node:crypto";
-import { isNotFound, type KubeClient, type KubeObject } from "@substrate/lib/kube/client.ts";
+import { isNamespaceEnding, isNotFound, type KubeClient, type KubeObject } from "@substrate/lib/kube/client.ts";
 import { events, referenceTo } from "@substrate/lib/kube/types.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { LRUCache } from "lru-cache";
@@ -36,7 +36,9 @@ export class EventRecorder {
     const uid = about.metadata.uid ?? "";
     if (!this.#take(uid)) return;
     this.#write(about, facts).catch((error: unknown) => {
-      this.#log.warn("event not written", { object: `${about.kind} ${about.metadata.name}`, ...facts, error });
+      // it goes with its object
+      const level = isNamespaceEnding(error) ? "debug" : "warn";
+      this.#log.log(level, "event not written", { object: `${about.kind} ${about.metadata.name}`, ...facts, error });
     });
   }
 

@@ -1,6 +1,6 @@
 import { type Actor, type Snapshot, snapshots, type SnapshotStatus } from "@substrate/crds/index.ts";
 import { type Generation } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
-import { isAlreadyExists, isConflict, type KubeClient } from "@substrate/lib/kube/client.ts";
+import { isAlreadyExists, isConflict, isNamespaceEnding, type KubeClient } from "@substrate/lib/kube/client.ts";
 import { type Atelets } from "./atelets.ts";
 import { type EventRecorder } from "./events.ts";
 import { type Freshest } from "./freshest.ts";
@@ -107,7 +107,7 @@ export class SnapshotReconciler {
       return created;
     } catch (error) {
       // the watch will bring it; a foreign object under our name is said by its own reconcile
-      if (isAlreadyExists(error)) return undefined;
+      if (isAlreadyExists(error) || isNamespaceEnding(error)) return undefined;
       throw error;
     }
   }

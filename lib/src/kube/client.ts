@@ -25,7 +25,7 @@ import {
 
 export type { KubeObject, ResourceType, Applied, Sent, WatchEvent } from "./object.ts";
 export { keyOf } from "./object.ts";
-export { isAlreadyExists, isConflict, isNotFound, isUnreachable, KubeError } from "./errors.ts";
+export { isAlreadyExists, isConflict, isNamespaceEnding, isNotFound, isUnreachable, KubeError } from "./errors.ts";
 export type { CallOptions, JsonOptions, RawOptions, RawResponse } from "./transport.ts";
 
 export interface KubeClientOptions extends TransportOptions {

@@ -42,6 +42,11 @@ export function isDenied(error: unknown): error is KubeError {
   return error instanceof KubeError && error.status === 403 && /forbidden: User ".*" cannot /s.test(error.message);
 }
 
+/** Nothing can be made in a namespace that is being deleted; admission's words in its lifecycle plugin. */
+export function isNamespaceEnding(error: unknown): error is KubeError {
+  return error instanceof KubeError && error.status === 403 && error.message.includes("because it is being terminated");
+}
+
 /** The resourceVersion is too old (410): list again. */
 export function isGone(error: unknown): error is KubeError {
   return error instanceof KubeError && error.status === 410;
