@@ -12,6 +12,9 @@ import { Releases } from "./actors/releases.ts";
 import { Trials } from "./actors/trial.ts";
 import { detectCgroups } from "./cgroups/detect.ts";
 import { readConfig } from "./config.ts";
+import { Descriptors } from "./exec/descriptors.ts";
+import { OpenRequests } from "./exec/open-requests.ts";
+import { ExecSessions } from "./exec/sessions.ts";
 import { ImageStore } from "./images/image-store.ts";
 import { MemoryLedger } from "./ledger/ledger.ts";
 import { createAteletMetrics } from "./metrics.ts";
@@ -127,6 +130,7 @@ const origins = new Origins({
 });
 await origins.load();
 
+const sessions = new ExecSessions(runtime, new Descriptors(), log);
 const node: NodeContext = {
   stateDir: config.stateDir,
   actorsDir: inState("actors"),
@@ -144,7 +148,7 @@ const node: NodeContext = {
   writeBack,
   volumes: { mounts, jobs: pLimit(VOLUME_JOBS), originsDir: inState("origins") },
   snapshotSlots: pLimit(SNAPSHOT_SLOTS),
-  routers: hub,
+  routers: new OpenRequests(hub, sessions),
   metrics,
   session: () => supervisor.session(),
   log,
@@ -186,6 +190,8 @@ const server = await startRpcServer({
     trials: new Trials(node),
     hub,
     reports,
+    sessions,
+    cgroups,
     podAddress: config.advertiseAddress,
     callers: { operator: account("operator"), router: account("router") },
     log,

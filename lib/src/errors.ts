@@ -30,6 +30,8 @@ export const errorCatalogue = {
   NO_ROOM: { grpc: grpcStatus.RESOURCE_EXHAUSTED, http: 503 },
   /** More requests are held for an actor, or in all, than the router's bound. */
   TOO_MANY_HELD: { grpc: grpcStatus.RESOURCE_EXHAUSTED, http: 503 },
+  /** An actor, or a node, has as many exec sessions open as it may. */
+  TOO_MANY_SESSIONS: { grpc: grpcStatus.RESOURCE_EXHAUSTED, http: 503 },
   IMAGE_UNAVAILABLE: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
   IMAGE_INVALID: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
   /** The program ended, or its sandbox died. */

@@ -420,6 +420,7 @@ export class Actor {
     if (open > 0 && !force) {
       throw requestsOpen(this.name, open, record.program.drainTimeoutMs);
     }
+    if (open > 0) await this.#node.routers.cut(record.actor.uid);
     try {
       await phases.run("load", () => running.load.finish());
       await this.#sandbox.refuseOverLimit(running, phases);

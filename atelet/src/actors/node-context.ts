@@ -31,6 +31,12 @@ export interface Exits {
   of(process: ProcessIdentity): Promise<ExitStatus | undefined>;
 }
 
+/** Routers, and what else is open for an actor on this node. */
+export interface Requests extends Routers {
+  /** Ends, inside the actor, what only this node can end: sessions of exec. Resolves when their programs are gone. */
+  cut(uid: string): Promise<void>;
+}
+
 /** What one node's actors share. */
 export interface NodeContext {
   stateDir: string;
@@ -53,7 +59,7 @@ export interface NodeContext {
   volumes: VolumeTools;
   /** R16: a snapshot takes its slot before it borrows. */
   snapshotSlots: LimitFunction;
-  routers: Routers;
+  routers: Requests;
   metrics: AteletMetrics;
   /** The current session, or undefined before the supervisor has told it. */
   session(): string | undefined;

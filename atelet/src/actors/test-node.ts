@@ -21,7 +21,7 @@ import { WriteBack } from "../writeback/writeback.ts";
 import { NodeActors } from "./node-actors.ts";
 import { type Assignment } from "./terms.ts";
 import { FakeMounts } from "../volumes/fake-mounts.ts";
-import { type NodeContext, type Routers } from "./node-context.ts";
+import { type NodeContext, type Requests } from "./node-context.ts";
 import { type Program } from "./record.ts";
 import { Releases } from "./releases.ts";
 import { type RouteLevel } from "./route-level.ts";
@@ -79,6 +79,9 @@ class FakeRuntime implements SandboxRuntime {
     const memory = Number(await readFile(join(options.imageDir, "pages.img"), "utf8"));
     this.starts += 1;
     this.sandboxes.set(spec.id, { status: "running", memory, spec });
+  }
+  exec(): Promise<never> {
+    return Promise.reject(new SubstrateError("INVALID", "this runtime runs nothing beside its programs"));
   }
   async waitRestored(): Promise<void> {
     await this.hold.load;
@@ -190,7 +193,7 @@ class FakeNetwork implements ActorNetwork {
   }
 }
 
-class FakeRouters implements Routers {
+class FakeRouters implements Requests {
   readonly routes = new Map<string, RouteLevel>();
   open = 0;
   publish(route: RouteLevel): void {
@@ -201,6 +204,9 @@ class FakeRouters implements Routers {
   }
   drain(): Promise<number> {
     return Promise.resolve(this.open);
+  }
+  cut(): Promise<void> {
+    return Promise.resolve();
   }
 }
 
@@ -226,6 +232,7 @@ function fakeCgroups(moves: string[], limits: LimitsHit): Cgroups {
     destroy: () => Promise.resolve(),
     limitCpu: () => Promise.resolve(),
     limitsHit: () => Promise.resolve({ ...limits }),
+    cpuNs: () => Promise.resolve(0n),
   };
 }
 

@@ -35,6 +35,8 @@ export interface Cgroups {
   /** Which limits the kernel has enforced on the actor since its group was made. */
   limitsHit(id: string): Promise<LimitsHit>;
   actor(id: string): Promise<CgroupMemory>;
+  /** CPU time that the actor's sandbox has used since it began, in nanoseconds. */
+  cpuNs(id: string): Promise<bigint>;
   /** The pod: its own limit (what the kernel enforces, or the node's memory if there is none) and use. */
   pod(): Promise<CgroupMemory>;
   /** Kills nothing; waits, bounded, until the group is empty, then removes it. */

@@ -103,6 +103,11 @@ export class CgroupsV1 implements Cgroups {
     return this.#memory(this.path(id));
   }
 
+  async cpuNs(id: string): Promise<bigint> {
+    const text = await read(join(this.#folder("cpuacct", this.path(id)), "cpuacct.usage"));
+    return BigInt((text ?? "0").trim());
+  }
+
   pod(): Promise<CgroupMemory> {
     return this.#memory(this.#parent);
   }

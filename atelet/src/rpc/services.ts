@@ -6,11 +6,16 @@ import {
   AteletServiceService,
   type DeleteStoredRequest,
   type DeleteStoredResponse,
+  type ExecRequest,
+  type ExecResponse,
+  type ExecStart,
   type Leader,
   type ReadLogRequest,
   type ReadLogResponse,
   type ReadOperationsRequest,
   type ReadOperationsResponse,
+  type ReadUsageRequest,
+  type ReadUsageResponse,
   type ReleaseRequest,
   type ReleaseResponse,
   type ResumeRequest,
@@ -34,6 +39,7 @@ import {
 } from "@substrate/lib/gen/substrate/atelet/v1/route.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { duplexHandler, type RpcServerOptions, streamHandler, unaryHandler } from "@substrate/lib/rpc/server.ts";
+import { type Actor } from "../actors/actor.ts";
 import { type NodeActors } from "../actors/node-actors.ts";
 import { type Trials } from "../actors/trial.ts";
 import {
@@ -50,6 +56,10 @@ import {
   startFromWire,
   storedPrefixFromWire,
 } from "./convert.ts";
+import { type Cgroups } from "../cgroups/cgroups.ts";
+import { type ExecSessions } from "../exec/sessions.ts";
+import { serveExec } from "./exec-stream.ts";
+import { readUsage } from "./usage.ts";
 import { followLog } from "./log-stream.ts";
 import { type RouteHub, peerAddress } from "./route-hub.ts";
 import { type ReportStream } from "./report-stream.ts";
@@ -59,6 +69,8 @@ export interface ServicesOptions {
   trials: Trials;
   hub: RouteHub;
   reports: ReportStream;
+  sessions: ExecSessions;
+  cgroups: Cgroups;
   podAddress: string;
   /** Certificate names: who may call what. */
   callers: { operator: string; router: string };
@@ -73,7 +85,15 @@ export function ateletServices(options: ServicesOptions): RpcServerOptions["serv
   ];
 }
 
-function operatorService({ actors, trials, reports, callers, log }: ServicesOptions): UntypedServiceImplementation {
+function operatorService({
+  actors,
+  trials,
+  reports,
+  sessions,
+  cgroups,
+  callers,
+  log,
+}: ServicesOptions): UntypedServiceImplementation {
   const handler = { log, allowed: [callers.operator] };
   let highestTerm = 0n;
   const follow = (leader: Leader | undefined): void => {
@@ -151,6 +171,16 @@ function operatorService({ actors, trials, reports, callers, log }: ServicesOpti
     readLog: streamHandler<ReadLogRequest, ReadLogResponse>(handler, async (call, { signal }) => {
       const { actorUid, tailLines, follow: following } = call.request;
       await followLog(actors.get(actorUid).files.log, { tailLines, follow: following }, call, signal);
+    }),
+    readUsage: unaryHandler<ReadUsageRequest, ReadUsageResponse>(handler, ({ actorUid }) =>
+      readUsage(actors.get(actorUid), cgroups),
+    ),
+    exec: duplexHandler<ExecRequest, ExecResponse>(handler, async (call, { signal }) => {
+      const find = (start: ExecStart): Actor => {
+        follow(start.leader);
+        return actors.get(start.actorUid);
+      };
+      await serveExec(call, signal, { sessions, find, log });
     }),
   };
 }

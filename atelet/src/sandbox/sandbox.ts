@@ -64,6 +64,22 @@ export interface SandboxCapabilities {
   runtime: string;
 }
 
+export interface ExecOptions {
+  command: readonly string[];
+  /** The descriptors are one terminal; the program gets it as its controlling one. */
+  tty: boolean;
+  /** Files, pipes or a terminal, never sockets. They may be closed when `exec` has resolved or rejected. */
+  stdio: { stdinFd: number; stdoutFd: number; stderrFd: number };
+}
+
+/** A program that was started beside an actor's own. */
+export interface SandboxExec {
+  /** Its exit code; 128 and the signal's number when one ended it. Rejects when the sandbox ended. */
+  ended: Promise<number>;
+  /** Kills it with all that it has started; no error if it has ended. */
+  kill(): Promise<void>;
+}
+
 /** One sandbox class. Knows nothing of snapshots' generations, stores or placement. Every call is bounded in time. */
 export interface SandboxRuntime {
   capabilities(): Promise<SandboxCapabilities>;
@@ -84,6 +100,11 @@ export interface SandboxRuntime {
   saveRootfs(id: string, file: string): Promise<void>;
   /** Tells the program's first process; no error if it has ended. */
   signal(id: string, signal: "SIGTERM"): Promise<void>;
+  /**
+   * Runs a program in a running sandbox; resolves when it has begun. A checkpoint does not wait for it, and after a
+   * restore its descriptors are dead. Throws INVALID when there is no such program.
+   */
+  exec(id: string, options: ExecOptions): Promise<SandboxExec>;
   /** Creates a sandbox and restores an image into it; on failure nothing is left of it. Throws RESTORE_FAILED. */
   restore(spec: SandboxSpec, options: RestoreOptions): Promise<void>;
   /** Resolves when all memory of a background restore is loaded; throws RESTORE_FAILED if the load failed. */

@@ -52,7 +52,7 @@ function brief(text: string): string {
 }
 
 /** The newest error in runsc's JSON log: commands that hand their stderr to the sandbox say it only there. */
-async function lastLoggedError(logPath: string): Promise<string> {
+export async function lastLoggedError(logPath: string): Promise<string> {
   const lines = (await readFile(logPath, "utf8")).trimEnd().split("\n");
   for (const line of lines.reverse()) {
     if (!line.startsWith("{")) continue;

@@ -41,8 +41,9 @@ export interface RunscProcess {
   process: ProcessIdentity;
   /** Sandbox or gofer; else a command that some atelet started. */
   permanent: boolean;
-  /** The sandbox's id, the last argument of each of them. */
+  /** The sandbox's id, the last argument of each of them but an exec's. */
   id: string;
+  argv: readonly string[];
 }
 
 /** Every process of runsc with this --root. */
@@ -55,7 +56,7 @@ export async function findRunsc(root: string): Promise<RunscProcess[]> {
     if (!argv.includes(`--root=${root}`)) continue;
     const identity = await identify(pid);
     if (identity === undefined) continue;
-    found.push({ process: identity, permanent: argv[0]?.startsWith("runsc-") ?? false, id: argv.at(-2) ?? "" });
+    found.push({ process: identity, permanent: argv[0]?.startsWith("runsc-") ?? false, id: argv.at(-2) ?? "", argv });
   }
   return found;
 }

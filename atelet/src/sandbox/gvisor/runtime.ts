@@ -9,15 +9,18 @@ import { SubstrateError, type ErrorCode } from "@substrate/lib/errors.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 
 import {
+  type ExecOptions,
   type ProcessIdentity,
   type RestoreOptions,
   type SandboxCapabilities,
+  type SandboxExec,
   type SandboxRuntime,
   type SandboxSpec,
   type SandboxStatus,
 } from "../sandbox.ts";
 import { writeBundle } from "./bundle.ts";
 import { type RunscOptions, runsc, type SandboxStdio } from "./command.ts";
+import { Execs } from "./execs.ts";
 import { imageSize, removeImage } from "./image.ts";
 import { findProcesses, findRunsc, isAlive, kill, waitGone } from "./process.ts";
 import { SandboxStates } from "./state.ts";
@@ -53,6 +56,8 @@ export class GvisorRuntime implements SandboxRuntime {
   readonly #base: string;
   readonly #records: string;
   readonly #logs: string;
+  readonly #execDir: string;
+  readonly #execs: Execs;
   readonly #log: Logger;
   readonly #states: SandboxStates;
   /** runsc commands that have not ended, by sandbox. */
@@ -72,8 +77,18 @@ export class GvisorRuntime implements SandboxRuntime {
     this.#root = join(rootDir, "s");
     this.#records = join(rootDir, "r");
     this.#logs = join(rootDir, "l");
+    this.#execDir = join(rootDir, "x");
     this.#log = options.log;
     this.#states = new SandboxStates(this.#root, this.#records);
+    this.#execs = new Execs({
+      runscPath: options.runscPath,
+      flags: this.#flags(),
+      root: this.#root,
+      dir: this.#execDir,
+      run: (id, subcommand, timeoutMs) => this.#runsc(id, subcommand, { timeoutMs }),
+      alive: (id) => this.alive(id),
+      log: options.log,
+    });
   }
 
   /**
@@ -81,7 +96,9 @@ export class GvisorRuntime implements SandboxRuntime {
    * processes that belong to no sandbox. Afterwards `list` is the truth.
    */
   async start(): Promise<void> {
-    for (const dir of [this.#root, this.#records, this.#logs]) await mkdir(dir, { recursive: true, mode: 0o700 });
+    await rm(this.#execDir, { recursive: true, force: true });
+    for (const dir of this.#dirs()) await mkdir(dir, { recursive: true, mode: 0o700 });
+    await this.#execs.endLeft();
     const commands = (await findRunsc(this.#root)).filter(({ permanent }) => !permanent);
     const stuck = await waitGone(
       commands.map((command) => command.process),
@@ -112,7 +129,16 @@ export class GvisorRuntime implements SandboxRuntime {
   /** Last shutdown: removes the folders and the mount that runsc keeps in them. No sandbox may be left. */
   async destroy(): Promise<void> {
     await unmountAll(join(this.#root, "null-netns"));
-    for (const dir of [this.#root, this.#records, this.#logs]) await rm(dir, { recursive: true, force: true });
+    for (const dir of this.#dirs()) await rm(dir, { recursive: true, force: true });
+  }
+
+  #dirs(): string[] {
+    return [this.#root, this.#records, this.#logs, this.#execDir];
+  }
+
+  async exec(id: string, options: ExecOptions): Promise<SandboxExec> {
+    assertId(id);
+    return this.#execs.start(id, options);
   }
 
   capabilities(): Promise<SandboxCapabilities> {
@@ -331,8 +357,7 @@ export class GvisorRuntime implements SandboxRuntime {
   }
 
   async #runsc(id: string, subcommand: readonly string[], options: RunscOptions): Promise<string> {
-    const flags = [`--root=${this.#root}`, "--overlay2=root:memory", "--platform=systrap", "--network=sandbox"];
-    const command = runsc(this.#runscPath, this.#logPath(id), flags, subcommand, options);
+    const command = runsc(this.#runscPath, this.#logPath(id), this.#flags(), subcommand, options);
     const underWay = this.#commands.get(id) ?? new Set();
     this.#commands.set(id, underWay.add(command));
     try {
@@ -341,6 +366,10 @@ export class GvisorRuntime implements SandboxRuntime {
       underWay.delete(command);
       if (underWay.size === 0) this.#commands.delete(id);
     }
+  }
+
+  #flags(): string[] {
+    return [`--root=${this.#root}`, "--overlay2=root:memory", "--platform=systrap", "--network=sandbox"];
   }
 
   #logPath(id: string): string {
