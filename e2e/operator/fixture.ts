@@ -17,7 +17,7 @@ import { registerApi, waitForApi } from "@substrate/local/aggregated-api.ts";
 import { FRONT_PROXY_NAME } from "@substrate/local/control-plane/flags.ts";
 import { writeKubeconfig } from "@substrate/local/kubeconfig.ts";
 import { pickPorts } from "@substrate/local/ports.ts";
-import { startControlPlane, type TestControlPlane } from "../support/controlplane.ts";
+import { startControlPlane, type TestControlPlane, type TestControlPlaneOptions } from "../support/controlplane.ts";
 import { eventually } from "../support/poll.ts";
 import { tools } from "../support/tools.ts";
 import { FakeAtelet } from "./fake-atelet.ts";
@@ -57,8 +57,8 @@ export class Fixture {
     this.logFile = join(parts.cp.folder, "operator.log");
   }
 
-  static async start(): Promise<Fixture> {
-    const cp = await startControlPlane();
+  static async start(options: TestControlPlaneOptions = {}): Promise<Fixture> {
+    const cp = await startControlPlane(options);
     const closing: (() => unknown)[] = [() => cp.stop()];
     try {
       const client = new KubeClient(loadKubeConfig(cp.kubeconfig), { fieldManager: "test" });

@@ -182,7 +182,7 @@ it("of an actor that no node has is made by any node, by epoch 0", async () => {
   expect(fixture.epochs("tag", actor)).toEqual([0]);
 });
 
-it("goes on when the operator is killed in the middle, also when its actor went meanwhile", async () => {
+it("goes on when the operator is restarted in the middle, also when its actor went meanwhile", async () => {
   const [stays, goes] = [await running(), await running()];
   let open = (): void => undefined;
   fixture.atelet.tagGate = new Promise((resolve) => (open = resolve));
@@ -195,7 +195,7 @@ it("goes on when the operator is killed in the middle, also when its actor went 
     },
     { deadlineMs: 5_000 },
   );
-  await fixture.stopOperator("SIGKILL");
+  await fixture.stopOperator("SIGTERM");
   open();
   await eventually(
     () => {
