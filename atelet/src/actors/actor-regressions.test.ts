@@ -4,6 +4,7 @@ import { dirname, join } from "node:path";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type Actor } from "./actor.ts";
+import { ObjectSnapshotStore } from "../store/object-snapshots.ts";
 import { assignment, clusterUid, key, TestNode } from "./test-node.ts";
 
 let node: TestNode;
@@ -171,4 +172,27 @@ it("a generation that could not be restored does not take the place of the last 
     { timeout: 1000 },
   );
   await expect(collected).rejects.toThrow();
+});
+
+it("an older generation that was not removed yet when the atelet ended, or the actor was to leave, stayed in the store", async () => {
+  const actor = await granted();
+  await actor.resume();
+  await suspend(actor, "SYNC");
+  await actor.resume();
+  const down = new SubstrateError("STORE_UNAVAILABLE", "the store is away");
+  const collect = vi.spyOn(ObjectSnapshotStore.prototype, "collect").mockRejectedValue(down);
+  try {
+    await suspend(actor, "SYNC");
+    await expect(node.actors.release(key, 1, { deleting: false, clusterUid })).rejects.toMatchObject({
+      code: "NOT_RELEASABLE",
+    });
+  } finally {
+    collect.mockRestore();
+  }
+  expect((await node.storeKeys()).some((name) => name.includes("/1-1/"))).toBe(true);
+  await node.restart();
+  await vi.waitFor(async () => {
+    expect((await node.storeKeys()).filter((name) => name.includes("/1-1/"))).toEqual([]);
+  });
+  await vi.waitFor(() => node.actors.release(key, 1, { deleting: false, clusterUid }));
 });

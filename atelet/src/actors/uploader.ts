@@ -54,15 +54,10 @@ export class Uploader {
   /** Looks at what there is to do; to be called after every commit of a generation and at a start. */
   schedule(): void {
     clearTimeout(this.#timer);
-    const target = this.#target();
-    if (this.#stopped || this.#paused > 0 || this.#running !== undefined || target === undefined) return;
-    const { record } = this.#options;
-    const wanted = this.#waiters.length > 0;
-    const dueMs = Math.min(
-      target.createdAtMs + record.program.uploadDelayMs,
-      record.oldestUnsavedMs + record.program.uploadWithinMs,
-    );
-    const waitMs = Math.max(wanted ? 0 : dueMs - Date.now(), this.#notBeforeMs - Date.now(), 0);
+    if (this.#stopped || this.#paused > 0 || this.#running !== undefined) return;
+    const dueMs = this.#dueMs();
+    if (dueMs === undefined) return;
+    const waitMs = Math.max(dueMs - Date.now(), this.#notBeforeMs - Date.now(), 0);
     this.#timer = setTimeout(() => {
       this.#start();
     }, waitMs);
@@ -113,6 +108,22 @@ export class Uploader {
     await this.#running;
   }
 
+  /** Whether older generations, or parts of replaced ones, are still to be removed from the store. */
+  get isCollecting(): boolean {
+    return this.#outdated().length > 0 || (this.#completed() !== undefined && this.#options.record.litter.length > 0);
+  }
+
+  #dueMs(): number | undefined {
+    const { record } = this.#options;
+    const target = this.#target();
+    if (target === undefined) return this.isCollecting ? 0 : undefined;
+    if (this.#waiters.length > 0) return 0;
+    return Math.min(
+      target.createdAtMs + record.program.uploadDelayMs,
+      record.oldestUnsavedMs + record.program.uploadWithinMs,
+    );
+  }
+
   #target(): Generation | undefined {
     const { generations } = this.#options;
     const newest = generations.newest();
@@ -121,12 +132,12 @@ export class Uploader {
   }
 
   #start(): void {
+    if (this.#running !== undefined) return;
     const target = this.#target();
-    if (target === undefined || this.#running !== undefined) return;
-    this.#uploading = target.generation;
-    this.#running = this.#upload(target)
+    this.#uploading = target?.generation;
+    this.#running = (target === undefined ? this.#collect() : this.#upload(target))
       .catch((error: unknown) => {
-        this.#options.log.error("upload bookkeeping failed", { generation: target.generation, error });
+        this.#options.log.error("upload bookkeeping failed", { generation: target?.generation, error });
       })
       .finally(() => {
         this.#running = undefined;
@@ -173,7 +184,7 @@ export class Uploader {
     }
     await changed();
     this.#settle();
-    if (target.storage.state === "COMPLETED") await this.#collect(target);
+    if (target.storage.state === "COMPLETED") await this.#collect();
   }
 
   /** @returns the folder with an archive of each volume, if there are any. */
@@ -212,9 +223,7 @@ export class Uploader {
     const { node, log, record } = this.#options;
     node.metrics.uploads.inc({ outcome: "failed" });
     if (passing.has(error.code)) {
-      const pauseMs = Math.min(FIRST_RETRY_MS * 2 ** this.#failures, LAST_RETRY_MS);
-      this.#failures += 1;
-      this.#notBeforeMs = Date.now() + pauseMs;
+      const pauseMs = this.#pause();
       target.storage.message = `upload to store ${record.program.store} failed, next try in ${pauseMs / 1000} s: ${error.message}`;
       log.warn("upload failed", { generation: target.generation, pauseMs, error });
       return;
@@ -224,24 +233,49 @@ export class Uploader {
     log.error("snapshot cannot be stored", { generation: target.generation, state: target.storage.state, error });
   }
 
-  /** Older generations go only after this one is committed; a failing collection blocks nothing and is tried again. */
-  async #collect(completed: Generation): Promise<void> {
-    const { node, record, generations, prefix, log, changed } = this.#options;
-    if (completed.restoreFailures > 0) {
-      log.warn("older generations are kept: this one could not be restored", { generation: completed.generation });
-      return;
-    }
+  /** Nothing is tried for a while. @returns how long. */
+  #pause(): number {
+    const pauseMs = Math.min(FIRST_RETRY_MS * 2 ** this.#failures, LAST_RETRY_MS);
+    this.#failures += 1;
+    this.#notBeforeMs = Date.now() + pauseMs;
+    return pauseMs;
+  }
+
+  /** The newest in the store, after which older ones may go; not if it could not be restored. */
+  #completed(): Generation | undefined {
+    const newest = this.#options.generations.all().find(({ storage }) => storage.state === "COMPLETED");
+    return newest?.restoreFailures === 0 ? newest : undefined;
+  }
+
+  /** Generations that go, as a newer one is in the store: commit, then collect. */
+  #outdated(): Generation[] {
+    const { record, generations } = this.#options;
+    const completed = this.#completed();
+    if (completed === undefined) return [];
     const stored = generations.all().filter(({ storage }) => storage.state === "COMPLETED");
     const kept = stored.slice(0, record.program.history);
+    return generations.all().filter((one) => one.generation < completed.generation && !kept.includes(one));
+  }
+
+  /** A failing collection blocks nothing and is tried again, also by the next atelet if this one ends meanwhile. */
+  async #collect(): Promise<void> {
+    const { node, record, generations, prefix, log, changed } = this.#options;
+    const completed = this.#completed();
+    if (completed === undefined) {
+      log.warn("older generations are kept: the newest one could not be restored");
+      return;
+    }
+    let failed = false;
     for (const older of generations.all().filter((g) => g.generation < completed.generation)) {
       try {
         await generations.evict(older.generation);
-        if (kept.includes(older)) continue;
+        if (!this.#outdated().includes(older)) continue;
         if (older.storage.manifest !== "") {
           await node.store(record.program.store).collect(prefix, older.generation, older.epoch);
         }
         generations.forget(older.generation);
       } catch (error) {
+        failed = true;
         log.warn("an older generation could not be removed yet", { generation: older.generation, error });
       }
     }
@@ -250,9 +284,12 @@ export class Uploader {
         await node.store(record.program.store).collect(prefix, litter.generation, litter.epoch);
         record.litter.splice(record.litter.indexOf(litter), 1);
       } catch (error) {
+        failed = true;
         log.warn("what is left of a replaced upload could not be removed yet", { ...litter, error });
       }
     }
+    if (failed) this.#pause();
+    else this.#failures = 0;
     await changed();
   }
 
