@@ -24,6 +24,9 @@ function* ofGenerations({ uid, dir, record }: NodeActor): Generator<string> {
       if (!existsSync(path) || statSync(path).size !== sizeBytes) yield `${path} has not its ${sizeBytes} bytes`;
     }
   }
+  const stored = known.filter(({ storage }) => storage.state === "COMPLETED").length;
+  const history = record?.program.history ?? 0;
+  if (stored > history) yield `actor ${uid} has ${stored} COMPLETED generations; ${history} are to be kept`;
   for (const { generation, storage } of known) {
     if (storage.state === "PENDING" && !existsSync(join(folder, String(generation))))
       yield `generation ${generation} of actor ${uid} is PENDING and its files are gone`;

@@ -6,7 +6,7 @@ import { z } from "zod";
 
 const recordSchema = z.object({
   sandbox: z.object({ slotIndex: z.number() }).optional(),
-  program: z.object({ memoryBytes: z.number() }),
+  program: z.object({ memoryBytes: z.number(), history: z.number().default(1) }),
   generations: z.array(z.object({ generation: z.number(), storage: z.object({ state: z.string() }) })),
 });
 
