@@ -273,10 +273,14 @@ export class TestNode {
   origins!: Origins;
   #ending = new AbortController();
   readonly stopping = new AbortController();
+  context!: NodeContext;
+  readonly #real: Partial<NodeContext>;
 
-  constructor(dir: string, storeDir: string) {
+  /** @param real parts that are not to be fakes. */
+  constructor(dir: string, storeDir: string, real: Partial<NodeContext> = {}) {
     this.dir = dir;
     this.storeDir = storeDir;
+    this.#real = real;
   }
 
   static async create(storeDir?: string): Promise<TestNode> {
@@ -287,8 +291,9 @@ export class TestNode {
   }
 
   /** A new atelet on the same folder, as after a kill -9: what was in memory is gone, sandboxes are not. */
-  async restart(): Promise<void> {
-    this.#ending.abort();
+  async restart(real: Partial<NodeContext> = {}): Promise<void> {
+    this.end();
+    Object.assign(this.#real, real);
     this.ledger = new MemoryLedger({ limitBytes: 2 ** 30, reserveBytes: 0 });
     await this.start();
   }
@@ -330,7 +335,7 @@ export class TestNode {
       signal: this.#ending.signal,
     });
     await this.origins.load();
-    const context: NodeContext = {
+    this.context = {
       stateDir: this.dir,
       actorsDir,
       runtime: this.runtime,
@@ -359,15 +364,21 @@ export class TestNode {
       log,
       stopping: this.stopping.signal,
       signal: this.#ending.signal,
+      ...this.#real,
     };
     const releases = new Releases(join(this.dir, "released"));
     await releases.load(Date.now());
-    this.actors = new NodeActors(context, releases);
+    this.actors = new NodeActors(this.context, releases);
     await this.actors.start();
   }
 
-  async stop(): Promise<void> {
+  /** Nothing of it goes on; its folder stays. */
+  end(): void {
     this.#ending.abort();
+  }
+
+  async stop(): Promise<void> {
+    this.end();
     await rm(this.dir, { recursive: true, force: true, maxRetries: 5, retryDelay: 20 });
   }
 

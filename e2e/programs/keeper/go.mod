@@ -1,3 +1,3 @@
-module keeper
+module substrate.run/e2e/programs/keeper
 
 go 1.24
