@@ -13,6 +13,7 @@ import { bundlePlugin, linkKubectl } from "../plugin.ts";
 const POLL_MS = 25;
 
 const countSchema = z.object({ memory: z.number(), file: z.number(), pid: z.number(), startedAt: z.string() });
+const acceptedSchema = z.object({ operationId: z.string() });
 export type Count = z.infer<typeof countSchema>;
 
 export interface Answer {
@@ -25,12 +26,13 @@ export interface Answer {
 export class StoryContext {
   readonly cluster: LocalCluster;
   readonly namespace = "default";
-  readonly name = "counter";
+  readonly name: string;
   readonly #bin: string;
   readonly #agent = new Agent({ connections: 100, headersTimeout: 60_000 });
 
-  private constructor(cluster: LocalCluster, bin: string) {
+  private constructor(cluster: LocalCluster, bin: string, name = "counter") {
     this.cluster = cluster;
+    this.name = name;
     this.#bin = bin;
   }
 
@@ -45,6 +47,11 @@ export class StoryContext {
     const { reference } = await buildCounter(join(examples, "counter"));
     writeFileSync(join(examples, "counter.yaml"), await renderExample("counter", { image: reference }));
     return new StoryContext(cluster, bin);
+  }
+
+  /** The same hands on another actor; closed apart from this one. */
+  of(name: string): StoryContext {
+    return new StoryContext(this.cluster, this.#bin, name);
   }
 
   get manifest(): string {
@@ -93,16 +100,32 @@ export class StoryContext {
     };
   }
 
-  async count(path = "/"): Promise<Count> {
+  /** Of an answer with status 200; throws with any other. */
+  async body(path: string): Promise<string> {
     const { status, body } = await this.get(path);
     if (status !== 200) throw new Error(`GET ${path} answered ${status}: ${body}`);
-    return countSchema.parse(JSON.parse(body));
+    return body;
+  }
+
+  async count(path = "/"): Promise<Count> {
+    return countSchema.parse(JSON.parse(await this.body(path)));
   }
 
   async actor(): Promise<Actor> {
     const actor = await this.cluster.client.get(actors, this.name, this.namespace);
     if (actor === undefined) throw new Error(`there is no actor ${this.namespace}/${this.name}`);
     return actor;
+  }
+
+  /** As `kubectl ate suspend` does, without starting a program for it. */
+  async suspend(mode: "Async" | "Sync"): Promise<void> {
+    const path = `/apis/subresources.substrate.run/v1alpha1/namespaces/${this.namespace}/actors/${this.name}/suspend`;
+    const { operationId } = acceptedSchema.parse(await this.cluster.client.request("POST", path, { body: { mode } }));
+    const ended = await this.until(`the suspend of ${this.name} ends`, 60_000, async () => {
+      const last = (await this.actor()).status?.lastOperation;
+      return last?.id === operationId && last.result !== "Running" && last;
+    });
+    if (ended.result === "Failed") throw new Error(`suspend of ${this.name}: ${ended.message ?? ""}`);
   }
 
   async snapshots(): Promise<Snapshot[]> {
