@@ -97,6 +97,7 @@ it("never makes a Template unready when it fails, and is none where it is not wa
   expect(golden(failing)?.message).toMatch(/no route; it is taken again at \d{4}-/);
   fixture.atelet.goldenFailure = "";
   await fixture.template("never", { snapshots: { golden: "Never" } } as never);
+  await fixture.kubectl("-n", "test", "create", "secret", "generic", "s", "--from-literal=k=v");
   const secretly = await fixture.client.get(templates, "app", "test");
   const [container] = secretly?.spec.containers ?? [];
   await fixture.template("secretly", {

@@ -46,6 +46,7 @@ export interface GoldenResult {
 }
 
 const noNodeRetryMs = 10_000;
+const againMs = 1_000;
 const inUseRetryMs = 30_000;
 const firstRestMs = 60_000;
 const lastRestMs = 60 * 60_000;
@@ -69,9 +70,14 @@ export class Golden {
 
   /**
    * Where the first trial run of a revision is to be kept; undefined where none is wanted, or there is an object
-   * already. Throws KubeError, and SubstrateError when the prefix cannot be named.
+   * already. `nodeName` is the node that is to run it. Throws KubeError, and SubstrateError when the prefix cannot be named.
    */
-  async prepare(template: Template, part: ProgramPart, revision: string): Promise<StoredPrefix | undefined> {
+  async prepare(
+    template: Template,
+    part: ProgramPart,
+    revision: string,
+    nodeName: string,
+  ): Promise<StoredPrefix | undefined> {
     if (refusal(template, part) !== undefined) return undefined;
     const snapshot = this.#find(template, revision) ?? (await this.#create(template, revision));
     if (snapshot === undefined || !isOf(snapshot, template, revision)) return undefined;
@@ -82,7 +88,7 @@ export class Golden {
     const ours = await writer.addFinalizer(snapshot);
     const { store } = template.spec.snapshots;
     const message = `Revision ${revision} of Template ${template.metadata.name} is being run to be kept`;
-    const facts = pendingFacts(template, revision);
+    const facts = { ...pendingFacts(template, revision), nodeName };
     // before the run: whoever deletes the object must know that there may be something in that store
     const written = await writer.status(ours, facts, pendingConditions({ reason: "Saving", message }));
     return written ? origins.prefix(ours, store) : undefined;
@@ -181,11 +187,15 @@ export class Golden {
     const { revision } = program;
     const key = `${template.metadata.uid ?? ""}/${revision}/golden`;
     let golden: StoredPrefix | undefined;
-    try {
-      golden = await this.prepare(template, part, revision);
-    } catch (error) {
-      if (isConflict(error)) throw error;
-      return { ...no(troubleOf(error)), requeueAfterMs: noNodeRetryMs };
+    if (trials.wouldStart(key)) {
+      try {
+        golden = await this.prepare(template, part, revision, link.lease.nodeName);
+      } catch (error) {
+        if (isConflict(error)) throw error;
+        return { ...no(troubleOf(error)), requeueAfterMs: noNodeRetryMs };
+      }
+      // it was deleted or completed a moment ago
+      if (golden === undefined) return { ...pending(revision), requeueAfterMs: againMs };
     }
     const outcome = trials.ensure(key, link, { program, environment, golden }, () => {
       enqueue(keyOf(template));
@@ -193,11 +203,11 @@ export class Golden {
     switch (outcome?.kind) {
       case undefined:
       case "running":
-        return no({ reason: "GoldenPending", message: `Revision ${revision} is being run to be kept` });
+        return pending(revision);
       case "ready":
         await this.settle(template, revision, outcome);
         trials.forget(key);
-        return { ...no({ reason: "GoldenPending", message: "It was run to be kept" }), requeueAfterMs: 0 };
+        return { ...pending(revision), requeueAfterMs: 0 };
       case "failed": {
         const { error, retryAtUnixMs } = outcome;
         const next = retryAtUnixMs === undefined ? "" : `; it is tried again at ${isoSeconds(retryAtUnixMs)}`;
@@ -274,6 +284,10 @@ function refusal({ spec }: Template, { env }: ProgramPart): GoldenResult | undef
 
 function no({ reason, message }: Trouble): GoldenResult {
   return { condition: { type: "Golden", status: "False", reason, message } };
+}
+
+function pending(revision: string): GoldenResult {
+  return no({ reason: "GoldenPending", message: `Revision ${revision} is being run to be kept` });
 }
 
 function pendingFacts({ metadata, spec }: Template, revision: string): Partial<SnapshotStatus> {

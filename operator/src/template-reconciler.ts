@@ -74,7 +74,7 @@ export class TemplateReconciler {
       template,
       part,
       revision,
-      link !== undefined && trials.wouldStart(trialKey),
+      trials.wouldStart(trialKey) ? link?.lease.nodeName : undefined,
     );
     const outcome = trials.ensure(trialKey, link, { program, environment, golden }, () => {
       this.#options.enqueue(key);
@@ -136,11 +136,11 @@ export class TemplateReconciler {
     template: Template,
     part: ProgramPart,
     revision: string,
-    starts: boolean,
+    nodeName: string | undefined,
   ): Promise<StoredPrefix | undefined> {
-    if (!starts) return undefined;
+    if (nodeName === undefined) return undefined;
     try {
-      return await this.#options.golden.prepare(template, part, revision);
+      return await this.#options.golden.prepare(template, part, revision, nodeName);
     } catch (error) {
       this.#options.log.warn("no golden snapshot is taken", { template: keyOf(template), revision, error });
       return undefined;
