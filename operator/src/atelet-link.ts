@@ -1,15 +1,20 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { type ChannelCredentials, type ServiceError } from "@grpc/grpc-js";
+import { type ChannelCredentials, type ClientDuplexStream } from "@grpc/grpc-js";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import {
   AteletServiceClient,
+  type ExecRequest,
+  type ExecResponse,
+  type ExecStart,
   type Leader,
   type NodeReport,
+  type ReadOperationsResponse,
+  type ReadUsageResponse,
   type WatchActorsResponse,
 } from "@substrate/lib/gen/substrate/atelet/v1/atelet.ts";
-import { type ActorKey, type ActorReport } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { type ActorKey, type ActorReport, ActorState } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { type Logger } from "@substrate/lib/log.ts";
-import { fromServiceError } from "@substrate/lib/rpc/errors.ts";
+import { fromServiceError, isServiceError } from "@substrate/lib/rpc/errors.ts";
 import { dial, unary, type UnaryMethod } from "@substrate/lib/rpc/client.ts";
 import { type NodeView } from "./actor-status.ts";
 
@@ -33,6 +38,8 @@ export interface AteletLinkOptions {
   onNode: () => void;
 }
 
+/** A look at one actor takes the node milliseconds. */
+const inspectionMs = 5_000;
 const firstRetryMs = 100;
 const lastRetryMs = 5_000;
 
@@ -78,6 +85,13 @@ export class AteletLink {
     return { nodeName: this.#lease.nodeName, synced: this.#synced, unreachableMs };
   }
 
+  /** How many actors the node has, and how many of them run. */
+  actors(): { actors: number; running: number } {
+    const reports = this.#synced ? [...this.#reports.values()] : [];
+    const running = reports.filter(({ state }) => state === ActorState.ACTOR_STATE_RUNNING);
+    return { actors: reports.length, running: running.length };
+  }
+
   /** Undefined while the reports aren't known completely, too. */
   report(uid: string): ActorReport | undefined {
     return this.#synced ? this.#reports.get(uid) : undefined;
@@ -92,11 +106,15 @@ export class AteletLink {
     request: Omit<Request, "leader">,
     options: { deadlineMs: number; signal?: AbortSignal },
   ): Promise<Response> {
-    let leader: Leader | undefined;
+    const leader = this.#options.leader();
+    const complete = { ...request, leader } as Request;
+    return this.#named(() => unary(method(this.#client), complete, options), leader);
+  }
+
+  /** Says in an error which node it is about. */
+  async #named<T>(call: () => Promise<T>, leader?: Leader): Promise<T> {
     try {
-      leader = this.#options.leader();
-      const complete = { ...request, leader } as Request;
-      return await unary(method(this.#client), complete, options);
+      return await call();
     } catch (error) {
       if (!(error instanceof SubstrateError)) throw error;
       this.#learn(error, leader);
@@ -119,6 +137,24 @@ export class AteletLink {
       { once: true },
     );
     return stream as AsyncIterable<{ data: Buffer }>;
+  }
+
+  readUsage(uid: string, signal: AbortSignal): Promise<ReadUsageResponse> {
+    const options = { deadlineMs: inspectionMs, signal };
+    return this.#named(() => unary(this.#client.readUsage.bind(this.#client), { actorUid: uid }, options));
+  }
+
+  readOperations(uid: string, signal: AbortSignal): Promise<ReadOperationsResponse> {
+    const options = { deadlineMs: inspectionMs, signal };
+    return this.#named(() => unary(this.#client.readOperations.bind(this.#client), { actorUid: uid }, options));
+  }
+
+  /** Begins an exec; the caller sends input, reads output and cancels it when its client is gone. */
+  exec(start: Omit<ExecStart, "leader" | "size">): ClientDuplexStream<ExecRequest, ExecResponse> {
+    const leader = this.#options.leader();
+    const stream = this.#client.exec();
+    stream.write({ message: { $case: "start", value: { ...start, leader, size: undefined } } });
+    return stream;
   }
 
   close(): void {
@@ -214,8 +250,4 @@ export class AteletLink {
     this.#options.onNode();
     for (const { actor } of this.#reports.values()) if (actor !== undefined) this.#options.onActor(actor);
   }
-}
-
-function isServiceError(error: unknown): error is ServiceError {
-  return error instanceof Error && "code" in error && "metadata" in error;
 }

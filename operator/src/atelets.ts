@@ -23,6 +23,21 @@ export interface AteletsOptions {
   onNode: (nodeName: string) => void;
 }
 
+/** A node's room, and whether this operator reaches its atelet; the figures are there while it does. */
+export interface NodeUsage {
+  metadata: { name: string };
+  address: string;
+  runtime: string;
+  reachable: boolean;
+  unschedulable: boolean;
+  actors: number;
+  running: number;
+  limitBytes?: number;
+  bookedBytes?: number;
+  lentBytes?: number;
+  reserveBytes?: number;
+}
+
 function readLease(lease: Lease): AteletLease | undefined {
   const annotations = lease.metadata.annotations ?? {};
   const address = annotations["substrate.run/address"];
@@ -135,6 +150,28 @@ export class Atelets {
   /** The highest epoch that any node has recorded for the actor; 0 if none. */
   highestEpoch(uid: string): number {
     return Math.max(0, ...[...this.#links.values()].map((link) => Number(link.report(uid)?.grant?.epoch ?? 0n)));
+  }
+
+  /** Every node that has an atelet, for people. */
+  usage(): NodeUsage[] {
+    return [...this.#links.values()].map((link) => {
+      const { nodeName, runtime, address } = link.lease;
+      const { node } = link;
+      return {
+        metadata: { name: nodeName },
+        address,
+        runtime,
+        reachable: link.view().synced,
+        unschedulable: this.#unschedulable(nodeName),
+        ...link.actors(),
+        ...(node && {
+          limitBytes: Number(node.limitBytes),
+          bookedBytes: Number(node.bookedBytes),
+          lentBytes: Number(node.lentBytes),
+          reserveBytes: Number(node.reserveBytes),
+        }),
+      };
+    });
   }
 
   placementNodes(): PlacementNode[] {

@@ -8,6 +8,9 @@ import { startRpcServer } from "@substrate/lib/rpc/server.ts";
 import { loadTls, serverCredentials } from "@substrate/lib/rpc/tls.ts";
 import { Pool } from "undici";
 import { AccessReviews } from "./api/access.ts";
+import { execHandler } from "./api/exec.ts";
+import { operationsHandler, usageHandler } from "./api/inspection.ts";
+import { nodesHandler } from "./api/nodes.ts";
 import { logHandler } from "./api/log.ts";
 import { proxyHandler } from "./api/proxy.ts";
 import { startApiServer } from "./api/server.ts";
@@ -73,7 +76,8 @@ async function run(config: OperatorConfig, log: Logger, signal: AbortSignal): Pr
       services: [wakeService({ waker, actors, leadership, routerName, log })],
     });
     closing.unshift(() => rpc.stop(graceMs));
-    const verbs = { operations, choices, access: new AccessReviews(client), leadership, log };
+    const access = new AccessReviews(client);
+    const verbs = { operations, choices, access, leadership, log };
     const api = await startApiServer({
       listen: config.apiListen,
       tlsCert: config.apiTlsCert,
@@ -85,8 +89,12 @@ async function run(config: OperatorConfig, log: Logger, signal: AbortSignal): Pr
         suspend: { methods: ["POST"], handle: suspendHandler(verbs) },
         resume: { methods: ["POST"], handle: resumeHandler(verbs) },
         log: { methods: ["GET"], handle: logHandler(atelets) },
+        usage: { methods: ["GET"], handle: usageHandler(atelets) },
+        operations: { methods: ["GET"], handle: operationsHandler(atelets) },
         proxy: { methods: "any", handle: proxyHandler(router) },
       },
+      upgrades: { exec: execHandler({ atelets, waker, access, leadership, log }) },
+      nodes: nodesHandler(atelets, leadership),
       log,
     });
     closing.unshift(() => api.close());

@@ -31,6 +31,10 @@ function codeOfStatus(code: grpcStatus): ErrorCode {
   return "INTERNAL";
 }
 
+export function isServiceError(error: unknown): error is ServiceError {
+  return error instanceof Error && "code" in error && "metadata" in error;
+}
+
 /** Whether a stream or call ended because one side of ours cancelled it. */
 export function isCancelled(error: unknown): boolean {
   return error instanceof Error && "code" in error && error.code === grpcStatus.CANCELLED;

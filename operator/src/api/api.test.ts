@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { discovery } from "./discovery.ts";
+import { parseExecQuery } from "./exec-query.ts";
 import { parseLogQuery } from "./log.ts";
 import { parseActorPath } from "./paths.ts";
 import { forwardedHeaders } from "./proxy.ts";
@@ -36,11 +37,29 @@ describe("discovery", () => {
         { name: "actors/suspend", verbs: ["create"] },
         { name: "actors/resume", verbs: ["create"] },
         { name: "actors/log", verbs: ["get"] },
+        { name: "actors/exec", verbs: ["create", "get"] },
+        { name: "actors/usage", verbs: ["get"] },
+        { name: "actors/operations", verbs: ["get"] },
         { name: "actors/proxy" },
+        { name: "nodes", verbs: ["list"], namespaced: false },
       ],
     });
     expect(discovery("/openapi/v3")).toBeUndefined();
   });
+});
+
+describe("parseExecQuery", () => {
+  it("takes what kubectl exec sends", () => {
+    const query = new URLSearchParams("command=sh&command=-c&command=a b&stdin=true&stdout=true&stderr=true&tty=true");
+    expect(parseExecQuery(query)).toEqual({ command: ["sh", "-c", "a b"], stdin: true, tty: true });
+  });
+
+  it.each(["", "command=", "command=sh&tty=yes", "command=sh&user=0"])(
+    "refuses %j and says what is allowed",
+    (text) => {
+      expect(() => parseExecQuery(new URLSearchParams(text))).toThrow(/allowed are command=/);
+    },
+  );
 });
 
 describe("parseSuspendBody", () => {

@@ -9,8 +9,14 @@ const resources = [
   { name: "actors/suspend", kind: "Operation", verbs: ["create"] },
   { name: "actors/resume", kind: "Operation", verbs: ["create"] },
   { name: "actors/log", kind: "Actor", verbs: ["get"] },
+  // a WebSocket: get for kube-apiserver, create for the operator itself
+  { name: "actors/exec", kind: "Actor", verbs: ["create", "get"] },
+  { name: "actors/usage", kind: "ActorUsage", verbs: ["get"] },
+  { name: "actors/operations", kind: "ActorOperationList", verbs: ["get"] },
   { name: "actors/proxy", kind: "Actor", verbs: proxyVerbs },
 ].map((resource) => ({ ...resource, singularName: "", namespaced: true }));
+
+const nodes = { name: "nodes", kind: "NodeUsage", verbs: ["list"], singularName: "node", namespaced: false };
 
 const apiGroup = {
   name: group,
@@ -26,7 +32,7 @@ export function discovery(path: string): object | undefined {
     case `/apis/${group}`:
       return { kind: "APIGroup", apiVersion: "v1", ...apiGroup };
     case `/apis/${groupVersion}`:
-      return { kind: "APIResourceList", apiVersion: "v1", groupVersion, resources };
+      return { kind: "APIResourceList", apiVersion: "v1", groupVersion, resources: [...resources, nodes] };
     default:
       return undefined;
   }

@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { type IncomingMessage, type ServerResponse } from "node:http";
 import { createServer } from "node:https";
+import { type Duplex } from "node:stream";
 import { type TLSSocket } from "node:tls";
 import { type Actor, actors } from "@substrate/crds/index.ts";
 import { SubstrateError } from "@substrate/lib/errors.ts";
@@ -10,7 +11,8 @@ import { type Logger } from "@substrate/lib/log.ts";
 import { type Caller } from "./access.ts";
 import { discovery, groupVersion } from "./discovery.ts";
 import { type ActorPath, parseActorPath } from "./paths.ts";
-import { MethodNotAllowed, PathNotFound, statusOf } from "./status-error.ts";
+import { badRequest, MethodNotAllowed, PathNotFound, statusOf, type StatusObject } from "./status-error.ts";
+import { refuseUpgrade, type UpgradeHandler, Upgrades } from "./upgrades.ts";
 
 /** What a subresource does with a request for an actor that exists. */
 export type Handler = (request: ApiRequest) => Promise<void>;
@@ -38,6 +40,10 @@ export interface ApiServerOptions {
   client: KubeClient;
   /** By subresource, each with its methods. */
   handlers: Record<string, { methods: readonly string[] | "any"; handle: Handler }>;
+  /** By subresource, for WebSockets. */
+  upgrades?: Record<string, UpgradeHandler>;
+  /** GET of the cluster's nodes. */
+  nodes?: (response: ServerResponse) => void;
   log: Logger;
 }
 
@@ -60,10 +66,51 @@ export async function startApiServer(options: ApiServerOptions): Promise<Listeni
       answerError(options, incoming, response, error);
     });
   });
+  const upgrades = new Upgrades();
+  server.on("upgrade", (incoming: IncomingMessage, socket: Duplex, head: Buffer) => {
+    upgrade(options, upgrades, incoming, socket, head).catch((error: unknown) => {
+      const status = statusOf(error, parseActorPath((incoming.url ?? "/").split("?")[0] ?? "/")?.name);
+      logRefusal(log, incoming, status, error);
+      refuseUpgrade(socket, status);
+    });
+  });
   server.on("tlsClientError", (error) => {
     log.debug("connection refused", { error });
   });
-  return listen(server, options.listen, "aggregated API");
+  const listening = await listen(server, options.listen, "aggregated API");
+  return {
+    port: listening.port,
+    close: async () => {
+      upgrades.close();
+      await listening.close();
+    },
+  };
+}
+
+async function upgrade(
+  options: ApiServerOptions,
+  upgrades: Upgrades,
+  incoming: IncomingMessage,
+  socket: Duplex,
+  head: Buffer,
+): Promise<void> {
+  checkFrontProxy(incoming, options.allowedNames);
+  const [pathname = "/"] = (incoming.url ?? "/").split("?");
+  const path = parseActorPath(pathname);
+  const handle = path === undefined ? undefined : options.upgrades?.[path.subresource];
+  if (path === undefined || handle === undefined) throw new PathNotFound(`${pathname} takes no WebSocket`);
+  await handle({
+    actor: await actorOf(options.client, path),
+    query: new URLSearchParams((incoming.url ?? "").slice(pathname.length)),
+    caller: callerOf(incoming.headersDistinct),
+    accept: () => upgrades.accept(incoming, socket, head),
+  });
+}
+
+async function actorOf(client: KubeClient, { name, namespace }: ActorPath): Promise<Actor> {
+  const actor = await client.get(actors, name, namespace);
+  if (actor === undefined) throw new SubstrateError("UNKNOWN_ACTOR", `Actor ${namespace}/${name} does not exist`);
+  return actor;
 }
 
 async function serve(options: ApiServerOptions, incoming: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -80,10 +127,19 @@ async function serve(options: ApiServerOptions, incoming: IncomingMessage, respo
     answerJson(response, 200, document);
     return;
   }
+  if (options.nodes !== undefined && pathname === `/apis/${groupVersion}/nodes` && incoming.method === "GET") {
+    options.nodes(response);
+    return;
+  }
   const path = parseActorPath(pathname);
   const handler = path === undefined ? undefined : options.handlers[path.subresource];
+  if (path !== undefined && options.upgrades?.[path.subresource] !== undefined) {
+    throw badRequest(
+      `actors/${path.subresource} is a WebSocket: ask for an upgrade, as "kubectl ate ${path.subresource}" does`,
+    );
+  }
   if (path === undefined || handler === undefined) {
-    const known = Object.keys(options.handlers).join(", ");
+    const known = [...Object.keys(options.handlers), ...Object.keys(options.upgrades ?? {})].join(", ");
     throw new PathNotFound(`${pathname}: there is only /apis/${groupVersion}/namespaces/NS/actors/NAME/(${known})`);
   }
   const method = incoming.method ?? "GET";
@@ -92,10 +148,7 @@ async function serve(options: ApiServerOptions, incoming: IncomingMessage, respo
       `${method} is not supported on actors/${path.subresource}: use ${handler.methods.join(" or ")}`,
     );
   }
-  const actor = await options.client.get(actors, path.name, path.namespace);
-  if (actor === undefined) {
-    throw new SubstrateError("UNKNOWN_ACTOR", `Actor ${path.namespace}/${path.name} does not exist`);
-  }
+  const actor = await actorOf(options.client, path);
   const abort = new AbortController();
   response.on("close", () => {
     abort.abort();
@@ -139,6 +192,14 @@ export function answerJson(
   response.writeHead(code, { "content-type": "application/json", ...headers }).end(`${JSON.stringify(body)}\n`);
 }
 
+function logRefusal(log: Logger, { method, url }: IncomingMessage, status: StatusObject, error: unknown): void {
+  const facts = { method, path: url, code: status.code };
+  if (status.code >= 500 && status.code !== 503) log.error("request failed", { ...facts, error });
+  // kube-apiserver looks for documents that not every API has (/openapi/v2), again and again
+  else if (error instanceof PathNotFound) log.debug("request refused", { ...facts, message: status.message });
+  else log.info("request refused", { ...facts, message: status.message });
+}
+
 function answerError(
   { log }: ApiServerOptions,
   incoming: IncomingMessage,
@@ -146,11 +207,7 @@ function answerError(
   error: unknown,
 ): void {
   const status = statusOf(error, parseActorPath((incoming.url ?? "/").split("?")[0] ?? "/")?.name);
-  const facts = { method: incoming.method, path: incoming.url, code: status.code };
-  if (status.code >= 500 && status.code !== 503) log.error("request failed", { ...facts, error });
-  // kube-apiserver looks for documents that not every API has (/openapi/v2), again and again
-  else if (error instanceof PathNotFound) log.debug("request refused", { ...facts, message: status.message });
-  else log.info("request refused", { ...facts, message: status.message });
+  logRefusal(log, incoming, status, error);
   if (response.headersSent) {
     // the reader must see that what it got is not the whole
     response.destroy();
