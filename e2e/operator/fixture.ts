@@ -196,6 +196,20 @@ export class Fixture {
     return stdout;
   }
 
+  /** Rights in namespace test for a user, beside those that he has. */
+  async allow(user: string, name: string, rule: { apiGroup: string; resource: string; verb: string }): Promise<void> {
+    const apiVersion = "rbac.authorization.k8s.io/v1";
+    const metadata = { name, namespace: "test" };
+    const rules = [{ apiGroups: [rule.apiGroup], resources: [rule.resource], verbs: [rule.verb] }];
+    const roleRef = { apiGroup: "rbac.authorization.k8s.io", kind: "Role", name };
+    const items = [
+      { apiVersion, kind: "Role", metadata, rules },
+      { apiVersion, kind: "RoleBinding", metadata, roleRef, subjects: [{ kind: "User", name: user }] },
+    ];
+    const list = JSON.stringify({ apiVersion: "v1", kind: "List", items });
+    await this.kubectl("create", "-f", this.#file(`${name}.json`, list));
+  }
+
   /** The suspend verb as people use it; what it answered. */
   async suspend(name: string, body: object = {}): Promise<string> {
     return this.#verb(name, "suspend", body);
@@ -233,11 +247,12 @@ export class Fixture {
 
   /** A Template, Ready. */
   async template(name: string, spec: Partial<Template["spec"]> = {}): Promise<void> {
-    await this.apply(name, spec);
+    const { metadata } = await this.apply(name, spec);
     await eventually(
       async () => {
-        const template = await this.client.get(templates, name, "test");
-        if (template?.status?.phase !== "Ready") throw new Error(JSON.stringify(template?.status));
+        const { status } = (await this.client.get(templates, name, "test")) ?? {};
+        const isSeen = (status?.observedGeneration ?? 0) >= (metadata.generation ?? 0);
+        if (!isSeen || status?.phase !== "Ready") throw new Error(JSON.stringify(status));
       },
       { deadlineMs: 10_000 },
     );

@@ -1,6 +1,11 @@
 import { describe, expect, it } from "vitest";
 import { type Actor, type ActorStatus, type Template } from "@substrate/crds/index.ts";
-import { type ActorReport, StorageState } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import {
+  type ActorReport,
+  type OperationResult,
+  type OperationType,
+  StorageState,
+} from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { type ActorWorld, desiredStatus, differs, observedState } from "./actor-status.ts";
 import { type Condition } from "@substrate/crds/index.ts";
 
@@ -197,6 +202,64 @@ describe("desiredStatus", () => {
     expect(statusOf({ ...world, report: report({ generations: pending }) }).crash?.message).toBe("old");
     const safe = [made(StorageState.STORAGE_STATE_COMPLETED)];
     expect(statusOf({ ...world, report: report({ generations: safe }) })).not.toHaveProperty("crash");
+  });
+
+  it("regression: a suspend that found it asleep made an actor Ready that could not be started", () => {
+    const operation = (type: "RESUME" | "SUSPEND", result: "FAILED" | "SUCCEEDED"): ActorReport["lastOperation"] => ({
+      id: "o",
+      type: `OPERATION_TYPE_${type}` as OperationType,
+      result: `OPERATION_RESULT_${result}` as OperationResult,
+      reason: result === "FAILED" ? "RESTORE_FAILED" : "",
+      message: "why",
+      startUnixMs: 1n,
+      endUnixMs: 2n,
+      phases: [],
+    });
+    const generations = [generation(4n, StorageState.STORAGE_STATE_COMPLETED)];
+    const failed = report({ generations, lastOperation: operation("RESUME", "FAILED") });
+    const first = statusOf({ actor: actorWith({ ...assigned, generation: 4 }), node: synced, report: failed });
+    expect(first.condition("Ready")).toMatchObject({ status: "False", reason: "RestoreFailed" });
+    const actor = actorWith({ ...assigned, generation: 4, ...(first.conditions && { conditions: first.conditions }) });
+    const noOp = report({ generations, lastOperation: operation("SUSPEND", "SUCCEEDED") });
+    expect(statusOf({ actor, node: synced, report: noOp }).condition("Ready")).toMatchObject({
+      status: "False",
+      reason: "RestoreFailed",
+      message: "why",
+    });
+    // it was started meanwhile, and saved
+    const saved = { ...noOp, generations: [generation(5n, StorageState.STORAGE_STATE_PENDING), ...generations] };
+    expect(statusOf({ actor, node: synced, report: saved }).condition("Ready")?.status).toBe("True");
+    // an atelet that is restarted is no news
+    const away = { nodeName: "node-a", synced: false, unreachableMs: 500 };
+    expect(statusOf({ actor, node: away }).condition("Ready")?.reason).toBe("RestoreFailed");
+  });
+
+  it("says what a crash loop, a changed environment and a full volume mean", () => {
+    const crashLoop = { generation: 4n, message: "three short lives", sinceUnixMs: 1n };
+    const volumes = [{ name: "data", usedBytes: 3n * 1024n ** 2n, limitBytes: 2n * 1024n ** 2n }];
+    const world = {
+      actor: actorWith(assigned),
+      node: synced,
+      report: report({ state: "ACTOR_STATE_CRASHED", crashLoop, volumes, envDigest: "old" }),
+    };
+    const status = statusOf({ ...world, standing: { envDigest: "new" } });
+    expect(status.condition("Ready")).toMatchObject({
+      status: "False",
+      reason: "CrashLoop",
+      message: "three short lives",
+    });
+    expect(status.condition("EnvOutdated")).toMatchObject({ status: "True", reason: "EnvChanged" });
+    expect(status.condition("VolumesFull")?.message).toBe(
+      "volume data holds 3.0 MiB, more than its sizeLimit of 2.0 MiB: remove files, or raise sizeLimit in spec.volumes of its Template",
+    );
+    expect(statusOf({ ...world, standing: { envDigest: "old" } }).condition("EnvOutdated")?.status).toBe("False");
+    const trouble = { reason: "SecretMissing", message: "no Secret" } as const;
+    const missing = statusOf({ ...world, report: report({ envDigest: "old" }), standing: { envTrouble: trouble } });
+    expect(missing.condition("Ready")).toMatchObject({ status: "False", ...trouble });
+    expect(missing.condition("EnvOutdated")).toMatchObject({ status: "Unknown", ...trouble });
+    // an actor without any of these has no such conditions
+    const bare = statusOf({ ...world, report: report({}), standing: { envDigest: "" } });
+    expect(bare.conditions?.map(({ type }) => type)).toEqual(["Ready", "Scheduled", "Durable"]);
   });
 
   it("is Ready, being what was wanted, when spec.state is Suspended", () => {

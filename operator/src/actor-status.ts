@@ -131,10 +131,12 @@ function lastingCrash({ actor, operations, report }: ActorWorld): ActorStatus["c
     ({ createdUnixMs, storageState }) =>
       storageState === StorageState.STORAGE_STATE_COMPLETED && Number(createdUnixMs) > crashMs,
   );
-  const isChosen = operations.some(
-    ({ choosing, result, startUnixMs }) =>
-      choosing === true && result === OperationResult.OPERATION_RESULT_SUCCEEDED && startUnixMs > crashMs,
-  );
+  // the node's word comes before the operation's own end
+  const heard = report.lastOperation;
+  const isChosen = operations.some(({ choosing, id, result, startUnixMs }) => {
+    const ended = heard?.id === id ? heard.result : result;
+    return choosing === true && ended === OperationResult.OPERATION_RESULT_SUCCEEDED && startUnixMs > crashMs;
+  });
   return isSaved || isChosen ? undefined : before;
 }
 

@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { describe, expect, it } from "vitest";
 import { type Template } from "@substrate/crds/index.ts";
 import { buildProgram, pinnedImage, programPart, revisionOf } from "./program.ts";
@@ -52,6 +53,38 @@ describe("revisionOf", () => {
     expect(revision).toMatch(/^[0-9a-f]{10}$/);
     expect(revisionOf(programPart(template(undefined, { wakeTimeout: "5s" })))).toBe(revision);
     expect(revisionOf(programPart(template("registry.example.com/app:2")))).not.toBe(revision);
+  });
+});
+
+describe("revisionOf, for Templates of earlier versions", () => {
+  it("is as it was before there were volumes and environments", () => {
+    const { volumeMounts, env, ...earlier } = programPart(template());
+    expect({ volumeMounts, env }).toEqual({ volumeMounts: [], env: [] });
+    expect(Object.keys(earlier)).not.toContain("afterRestore");
+    const hash = createHash("sha256").update(JSON.stringify(earlier)).digest("hex");
+    expect(revisionOf(programPart(template()))).toBe(hash.slice(0, 10));
+  });
+
+  it("changes with volumes and variables, and not with a volume's limit, which actors get without an upgrade", () => {
+    const [container] = template().spec.containers;
+    const volumes = (sizeLimit?: string) => [
+      { name: "data", durableDir: sizeLimit === undefined ? {} : { sizeLimit } },
+    ];
+    const mounted = (sizeLimit?: string) =>
+      template(undefined, {
+        containers: [{ ...container, volumeMounts: [{ name: "data", mountPath: "/data" }] }] as never,
+        volumes: volumes(sizeLimit),
+      });
+    const plain = revisionOf(programPart(template()));
+    const revision = revisionOf(programPart(mounted()));
+    expect(revision).not.toBe(plain);
+    expect(revisionOf(programPart(mounted("1Gi")))).toBe(revision);
+    const program = buildProgram(mounted("2Gi"), programPart(mounted("1Gi")), revision);
+    expect(program.volumeMounts[0]?.sizeLimitBytes).toBe(2n * 1024n ** 3n);
+    const env = [{ name: "A", value: "1" }];
+    expect(revisionOf(programPart(template(undefined, { containers: [{ ...container, env }] as never })))).not.toBe(
+      plain,
+    );
   });
 });
 
