@@ -25,7 +25,7 @@ import { type Briefings, type Standing } from "./briefings.ts";
 import { type Deletion } from "./deletion.ts";
 import { type EventRecorder } from "./events.ts";
 import { type Freshest } from "./freshest.ts";
-import { actorUidLabel, snapshotName } from "./generations.ts";
+import { actorUidLabel, maxListed, snapshotName, snapshotStorageState } from "./generations.ts";
 import { type Hold, troubleOf } from "./hold.ts";
 import { type KeepRunning } from "./keep-running.ts";
 import { LateEvents } from "./late-events.ts";
@@ -62,6 +62,8 @@ export interface ActorReconcilerOptions {
 }
 
 const detachRetryMs = 250;
+/** How long the node has for removing older generations from the store before it is asked to let go nevertheless. */
+const collectWithinMs = 30_000;
 
 /** What one pass found out beside the world that it read. */
 interface Findings {
@@ -165,12 +167,15 @@ export class ActorReconciler {
     if (report.state !== ActorState.ACTOR_STATE_SUSPENDED) return;
     if (newest.storageState !== StorageState.STORAGE_STATE_COMPLETED || isBehindFloor(report)) return;
     if (actor.spec.state === "Running") return;
-    const dueMs = Number(newest.completedUnixMs) + parseDurationMs(template.spec.snapshots.detachDelay);
+    const { detachDelay, history } = template.spec.snapshots;
+    // otherwise the status would go on showing what the node removes just before it lets go
+    const collectMs = report.generations.length > history ? collectWithinMs : 0;
+    const dueMs = Number(newest.completedUnixMs) + Math.max(parseDurationMs(detachDelay), collectMs);
     if (dueMs > Date.now()) {
       soonest(findings, dueMs - Date.now());
       return;
     }
-    if (!this.#isToldOf(actor, newest)) {
+    if (!this.#isToldOf(actor, report.generations)) {
       // afterwards nobody reports any more: the objects must say all before
       soonest(findings, detachRetryMs);
       return;
@@ -185,15 +190,19 @@ export class ActorReconciler {
     await assignments.clear(actor);
   }
 
-  /** Whether status and Snapshot object name the generation as completed. */
-  #isToldOf(actor: Actor, { generation }: Generation): boolean {
+  /** Whether the status shows just these generations, and the newest one's Snapshot object that it is completed. */
+  #isToldOf(actor: Actor, generations: readonly Generation[]): boolean {
     const { name, namespace } = actor.metadata;
-    const listed = actor.status?.snapshots?.[0];
-    const snapshot = this.#options.snapshots.get(namespace, snapshotName(name, Number(generation)));
+    const listed = (actor.status?.snapshots ?? []).map(
+      ({ generation, storageState }) => `${generation} ${storageState}`,
+    );
+    const reported = generations.map(
+      ({ generation, storageState }) => `${generation} ${snapshotStorageState(storageState)}`,
+    );
+    const newest = this.#options.snapshots.get(namespace, snapshotName(name, Number(generations[0]?.generation)));
     return (
-      listed?.generation === Number(generation) &&
-      listed.storageState === "SNAPSHOT_STORAGE_STATE_COMPLETED" &&
-      snapshot?.status?.storageState === "SNAPSHOT_STORAGE_STATE_COMPLETED"
+      listed.join() === reported.slice(0, maxListed).join() &&
+      newest?.status?.storageState === "SNAPSHOT_STORAGE_STATE_COMPLETED"
     );
   }
 

@@ -320,7 +320,10 @@ export class Actor {
       return "its volumes hold what no snapshot has; resume it, so that it can be suspended";
     }
     // whoever has the actor next does not know of them
-    if (this.#uploader.isCollecting) return "older generations are still being removed from the store";
+    if (this.#uploader.isCollecting) {
+      this.#uploader.schedule();
+      return "older generations are still being removed from the store";
+    }
     await rewindHead(this.#sourceOptions(new Phases()));
     const newest = this.generations.newest();
     if (newest !== undefined && newest.generation <= this.record.floor) {
