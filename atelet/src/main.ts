@@ -54,7 +54,7 @@ await supervisor.ready;
 const inState = (name: string): string => join(config.stateDir, name);
 const mounts = new OverlayMounts();
 await unmountBelow(mounts, inState("trials"));
-await removeFolder(inState("trials"));
+for (const name of ["trials", "transfers"]) await removeFolder(inState(name));
 await mkdir(inState("actors"), { recursive: true, mode: 0o700 });
 
 const cgroups = await detectCgroups(config.cgroupParent);
@@ -117,6 +117,7 @@ const tombstones = new Tombstones({
 });
 await tombstones.load();
 
+const volumeJobs = pLimit(VOLUME_JOBS);
 const origins = new Origins({
   dir: inState("origins"),
   runtimeBuild,
@@ -125,6 +126,7 @@ const origins = new Origins({
   count: (count) => {
     metrics.origins.set(count);
   },
+  jobs: volumeJobs,
   log,
   signal: ending.signal,
 });
@@ -146,7 +148,7 @@ const node: NodeContext = {
   origins,
   ledger,
   writeBack,
-  volumes: { mounts, jobs: pLimit(VOLUME_JOBS), originsDir: inState("origins") },
+  volumes: { mounts, jobs: volumeJobs, originsDir: inState("origins") },
   snapshotSlots: pLimit(SNAPSHOT_SLOTS),
   routers: new OpenRequests(hub, sessions),
   metrics,

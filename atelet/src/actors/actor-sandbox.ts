@@ -93,6 +93,7 @@ export class ActorSandbox {
         startedAtMs,
         imageDigest: image.digest,
         fromGeneration: generation,
+        ...(from.origin !== undefined && { fromOrigin: from.origin }),
         cold,
         outputFrom,
         rootfsTar: rootfsTar !== undefined,
@@ -258,7 +259,7 @@ export class ActorSandbox {
       rootfsTar: was.rootfsTar,
       cut,
       usage: this.#watchUsage(),
-      load: this.#load(was.cold || was.fromGeneration === 0),
+      load: this.#load(was.cold || (was.fromGeneration === 0 && was.fromOrigin === undefined)),
     };
     this.#running = running;
     await node.cgroups.moveBack(id);
@@ -269,7 +270,10 @@ export class ActorSandbox {
     if (running.endpoints.length < program.ports.length) {
       running.endpoints = await this.#launcher.publish(slot, program);
     }
-    const unpin = generations.local(was.fromGeneration) && generations.pin(was.fromGeneration);
+    const unpin =
+      was.fromOrigin === undefined
+        ? generations.local(was.fromGeneration) && generations.pin(was.fromGeneration)
+        : node.origins.holdLoaded(was.fromOrigin)?.release;
     this.#watchLoad(running, unpin);
     log.info("adopted", { paused, cut, slot: slot.index });
   }

@@ -8,6 +8,8 @@ import { type ActorRecord, type Generation } from "./record.ts";
 export interface Beginning {
   /** For its identity; 0: a cold start from nothing, or but the volumes. */
   generation: number;
+  /** UID of the golden snapshot or tag that it begins from, if it is not a generation of its own. */
+  origin?: string;
   /** The image of memory to restore; absent: a cold start. */
   restore?: { imageDir: string };
   /** Of the environment that is in the memory to restore; a cold start has the actor's own. */
@@ -23,7 +25,7 @@ export interface Beginning {
 /** Beside an image's files, in a generation of fidelity Rootfs. */
 export const ROOTFS_TAR = "rootfs.tar";
 /** Any file will do for a restore, which reads nothing of it. */
-const NOTHING = "/dev/null";
+export const NOTHING_OF_ROOTFS = "/dev/null";
 
 /** A cold start with the volumes as they are. */
 export function coldBeginning(record: ActorRecord): Beginning {
@@ -47,7 +49,14 @@ export function beginningFrom(
   const saved: Beginning["volumes"] = () => ({ base, stacks: generations.local(generation)?.volumes ?? [] });
   if (fidelity === "Memory" && !options.boot) {
     const restore = { imageDir: generations.path(generation) };
-    return { generation, restore, envDigest, ...(local.rootfsTar && { rootfsTar: NOTHING }), volumes: saved, release };
+    return {
+      generation,
+      restore,
+      envDigest,
+      ...(local.rootfsTar && { rootfsTar: NOTHING_OF_ROOTFS }),
+      volumes: saved,
+      release,
+    };
   }
   const live = record.volumes.base;
   const goOn = live.generation === generation && live.epoch === epoch;

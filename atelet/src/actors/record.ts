@@ -89,6 +89,10 @@ const originSchema = z.object({
   stored: storedPrefixSchema,
   /** A golden snapshot is an optimisation, a tag is the actor's state. */
   golden: z.boolean(),
+  /** It counts while this is the actor's floor, and until a generation is made above it. */
+  floor: z.number().int().default(0),
+  /** A person's choice (resume --from), which an assignment does not replace. */
+  chosen: z.boolean().default(false),
 });
 /** What an actor without a generation of its own begins from. */
 export type Origin = z.infer<typeof originSchema>;
@@ -146,6 +150,8 @@ const recordSchema = z.object({
       cold: z.boolean().default(false),
       /** Where its output begins in output.log. */
       outputFrom: z.number().int(),
+      /** UID of the golden snapshot or tag that it was restored from. */
+      fromOrigin: z.string().optional(),
       /** Its root file system began from a tar of changes: whoever restores its memory must say so again. */
       rootfsTar: z.boolean().default(false),
     })

@@ -68,16 +68,10 @@ export async function claimHead(options: SourceOptions): Promise<void> {
  */
 export async function findSource(
   options: SourceOptions,
-  from?: Exclude<StartFrom, { kind: "boot" }>,
+  from?: Extract<StartFrom, { kind: "generation" }>,
 ): Promise<Generation | undefined> {
   const { generations } = options;
-  if (from?.kind === "tag") {
-    throw new SubstrateError(
-      "INVALID",
-      `actor ${nameOf(options)} cannot be started from Snapshot ${from.tag.name} here`,
-    );
-  }
-  if (from?.kind === "generation") {
+  if (from !== undefined) {
     const chosen = chosenGeneration(options, from.generation);
     refuseForeign(options, chosen);
     return bringHere(options, chosen);

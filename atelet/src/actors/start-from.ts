@@ -1,6 +1,6 @@
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type Generations } from "./generations.ts";
-import { type ActorRecord, type Generation, type StoredPrefix } from "./record.ts";
+import { type ActorRecord, type Generation, type Origin, type StoredPrefix } from "./record.ts";
 import { type SourceOptions } from "./source.ts";
 
 /** What a person, or an upgrade, chose to start from, instead of the newest usable generation. */
@@ -9,6 +9,11 @@ export type StartFrom =
   /** A cold start with the newest volumes. */
   | { kind: "boot" }
   | { kind: "tag"; tag: StoredPrefix };
+
+/** A tag as what an actor begins from, over what it has saved up to now. */
+export function chosenTag({ tag }: { tag: Origin["stored"] }, floor: number): Origin {
+  return { stored: tag, golden: false, floor, chosen: true };
+}
 
 type Chosen = Pick<SourceOptions, "record" | "generations">;
 
@@ -42,14 +47,15 @@ export function chosenGeneration({ record, generations }: Chosen, number: number
  * @returns how to take it back if it could not be saved.
  */
 export function settleChoice({ record, generations }: Chosen, from: StartFrom): () => void {
-  const { floor, rewind, litter } = record;
+  const { floor, rewind, litter, origin } = record;
   const storages = generations
     .all()
     .map((generation): [Generation, Generation["storage"]] => [generation, generation.storage]);
   if (from.kind === "generation") goBack(record, generations, from.generation);
   else record.floor = generations.newest()?.generation ?? 0;
+  record.origin = from.kind === "tag" ? chosenTag(from, record.floor) : undefined;
   return () => {
-    Object.assign(record, { floor, rewind, litter });
+    Object.assign(record, { floor, rewind, litter, origin });
     for (const [generation, storage] of storages) generation.storage = storage;
   };
 }

@@ -1,9 +1,11 @@
 import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
 import { type ActorSandbox } from "./actor-sandbox.ts";
 import { type Beginning, beginningFrom, coldBeginning } from "./beginning.ts";
+import { type UnpackedImage } from "../images/images.ts";
 import { type Lives } from "./lives.ts";
 import { RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
 import { type ActorFiles, type Generation } from "./record.ts";
+import { originOf, startFromOrigin } from "./origin-start.ts";
 import { claimHead, findSource, findVolumes, type SourceOptions } from "./source.ts";
 import { removeGivenUp, rewindHead, settleChoice, type StartFrom } from "./start-from.ts";
 
@@ -24,14 +26,18 @@ export async function start(options: StartOptions): Promise<void> {
   let source: Generation | undefined;
   try {
     await claimHead(options);
-    source = from?.kind === "boot" ? undefined : await findSource(options, from);
-    const image = await phases.run("image", async () => {
-      const local = source === undefined ? undefined : await node.images.local(source.imageDigest);
-      return local ?? node.images.ensure(pinnedReference(program.image, source?.imageDigest));
-    });
-    const beginning =
-      source === undefined ? await coldFrom(options) : beginningFrom(source, options.generations, record);
-    await sandbox.start(image, beginning, booking, phases);
+    source = from?.kind === "boot" || from?.kind === "tag" ? undefined : await findSource(options, from);
+    const begin = (image: UnpackedImage, beginning: Beginning): Promise<void> =>
+      sandbox.start(image, beginning, booking, phases);
+    const origin = source === undefined ? originOf(options, from) : undefined;
+    const begun =
+      origin !== undefined && (await startFromOrigin(options, origin, (digest) => imageOf(options, digest), begin));
+    if (!begun) {
+      const image = await phases.run("image", () => imageOf(options, source?.imageDigest));
+      const beginning =
+        source === undefined ? await coldFrom(options) : beginningFrom(source, options.generations, record);
+      await begin(image, beginning);
+    }
   } catch (error) {
     booking.free();
     const failure = asSubstrateError(error);
@@ -42,6 +48,12 @@ export async function start(options: StartOptions): Promise<void> {
   if (source !== undefined) source.restoreFailures = 0;
   await recordStart(options);
   if (from?.kind === "generation") await giveUpNewer(options, from.generation);
+}
+
+/** A restore needs the very image that the snapshot was made from, also when the tag has moved since. */
+async function imageOf({ node, record }: StartOptions, digest: string | undefined): Promise<UnpackedImage> {
+  const local = digest === undefined ? undefined : await node.images.local(digest);
+  return local ?? node.images.ensure(pinnedReference(record.program.image, digest));
 }
 
 async function coldFrom(options: StartOptions): Promise<Beginning> {
@@ -83,7 +95,6 @@ async function giveUpNewer(options: StartOptions, generation: number): Promise<v
   }
 }
 
-/** A restore needs the very image that the generation was made from, also when the tag has moved since. */
 function pinnedReference(reference: string, digest: string | undefined): string {
   if (digest === undefined || reference.includes("@")) return reference;
   return `${reference}@${digest}`;

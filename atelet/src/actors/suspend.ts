@@ -50,12 +50,17 @@ export async function checkpoint(options: CheckpointOptions): Promise<Generation
       loan?.return();
       throw error;
     }
-    if (loan !== undefined) follow(options, generation, loan);
+    if (loan !== undefined) followImage(options, options.generations.path(generation.generation), loan);
     return generation;
   });
 }
 
-async function borrow({ node, id, log }: CheckpointOptions): Promise<Loan | undefined> {
+/** Room in the page cache for the image of a sandbox; undefined if there is none to lend. */
+export async function borrow({
+  node,
+  id,
+  log,
+}: Pick<CheckpointOptions, "node" | "id" | "log">): Promise<Loan | undefined> {
   const [actor, pod] = await Promise.all([node.cgroups.actor(id), node.cgroups.pod()]);
   const free = pod.limitBytes - pod.usageBytes + pod.cleanCacheBytes;
   const wanted = actor.shmemBytes + IMAGE_MARGIN_BYTES;
@@ -172,12 +177,13 @@ async function undo(
 }
 
 /** R9: only now do the files have their final names. R12, R15: the loan comes back when they are clean, gone or overdue. */
-function follow({ node, generations, log }: CheckpointOptions, generation: Generation, loan: Loan): void {
-  const paths = (generations.local(generation.generation)?.files ?? [])
-    .filter(({ name }) => name === PAGES_FILE)
-    .map(({ name }) => join(generations.path(generation.generation), name));
-  node.writeBack.follow(paths, loan).then(
-    (result) => log.debug("snapshot left the page cache's dirty list", { generation: generation.generation, result }),
-    (error: unknown) => log.warn("write-back of a snapshot ended early", { generation: generation.generation, error }),
+export function followImage(
+  { node, log }: Pick<CheckpointOptions, "node" | "log">,
+  imageDir: string,
+  loan: Loan,
+): void {
+  node.writeBack.follow([join(imageDir, PAGES_FILE)], loan).then(
+    (result) => log.debug("snapshot left the page cache's dirty list", { imageDir, result }),
+    (error: unknown) => log.warn("write-back of a snapshot ended early", { imageDir, error }),
   );
 }

@@ -38,7 +38,8 @@ export class Terms {
       claim: record.claim,
     };
     const claim = this.#claimUnder(grant.epoch);
-    Object.assign(record, { grant, program, held, clusterUid, upgradePending, origin, claim });
+    const begins = record.origin?.chosen === true ? record.origin : origin;
+    Object.assign(record, { grant, program, held, clusterUid, upgradePending, origin: begins, claim });
     try {
       await this.#save();
     } catch (error) {

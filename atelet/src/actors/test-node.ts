@@ -22,9 +22,10 @@ import { NodeActors } from "./node-actors.ts";
 import { type Assignment } from "./terms.ts";
 import { FakeMounts } from "../volumes/fake-mounts.ts";
 import { type NodeContext, type Requests } from "./node-context.ts";
-import { type Program } from "./record.ts";
+import { type Program, type StoredPrefix } from "./record.ts";
 import { Releases } from "./releases.ts";
 import { type RouteLevel } from "./route-level.ts";
+import { Trials } from "./trial.ts";
 
 /**
  * A runtime whose programs are numbers in memory: the state machine's races and crash points, which the real one can't
@@ -238,7 +239,6 @@ function fakeCgroups(moves: string[], limits: LimitsHit): Cgroups {
 
 const image = {
   digest: "sha256:1",
-  rootfsDir: "/rootfs",
   entrypoint: ["/program"],
   cmd: [],
   env: [],
@@ -246,7 +246,10 @@ const image = {
   uid: 0,
   gid: 0,
 };
-const images: Images = { ensure: () => Promise.resolve(image), local: () => Promise.resolve(image) };
+function fakeImages(rootfsDir: string): Images {
+  const unpacked = { ...image, rootfsDir };
+  return { ensure: () => Promise.resolve(unpacked), local: () => Promise.resolve(unpacked) };
+}
 const cleanCache: AsyncPageCache = {
   inspect: () => Promise.resolve({ unwrittenPages: 0 }),
   writeOut: () => Promise.resolve(),
@@ -269,6 +272,7 @@ export class TestNode {
   readonly #jobs = pLimit(2);
   ledger = new MemoryLedger({ limitBytes: 2 ** 30, reserveBytes: 0 });
   actors!: NodeActors;
+  trials!: Trials;
   tombstones!: Tombstones;
   origins!: Origins;
   #ending = new AbortController();
@@ -313,6 +317,7 @@ export class TestNode {
     );
     const actorsDir = join(this.dir, "actors");
     await mkdir(actorsDir, { recursive: true });
+    await mkdir(join(this.dir, "rootfs"), { recursive: true });
     const stores = new Stores(new Map([["default", new URL(`file://${this.storeDir}`)]]));
     const metrics = createAteletMetrics(new Registry(), this.ledger, () => 0);
     this.tombstones = new Tombstones({
@@ -331,6 +336,7 @@ export class TestNode {
       store: (name) => stores.get(name),
       inUse: () => this.actors.originsInUse(),
       count: () => undefined,
+      jobs: this.#jobs,
       log,
       signal: this.#ending.signal,
     });
@@ -343,7 +349,7 @@ export class TestNode {
       network: this.network,
       exits: this.runtime.exits,
       cgroups: fakeCgroups(this.moves, this.limits),
-      images,
+      images: fakeImages(join(this.dir, "rootfs")),
       store: (name) => stores.get(name),
       storeNames: () => stores.names(),
       tombstones: this.tombstones,
@@ -369,6 +375,7 @@ export class TestNode {
     const releases = new Releases(join(this.dir, "released"));
     await releases.load(Date.now());
     this.actors = new NodeActors(this.context, releases);
+    this.trials = new Trials(this.context);
     await this.actors.start();
   }
 
@@ -414,6 +421,11 @@ export function program(changes: Partial<Program> = {}): Program {
     onSuspend: "Memory",
     ...changes,
   };
+}
+
+/** A Snapshot object's place in the store. */
+export function snapshotPrefix(uid: string): StoredPrefix {
+  return { prefix: { clusterUid, namespaceUid: "n", actorUid: uid }, name: `default/${uid}`, store: "default" };
 }
 
 export const clusterUid = "c1";

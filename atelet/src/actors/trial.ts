@@ -6,14 +6,28 @@ import { Phases } from "@substrate/lib/phases.ts";
 import { removeFolder } from "../node-files.ts";
 import { ActorVolumes } from "../volumes/actor-volumes.ts";
 import { noVolumes } from "../volumes/stack.ts";
+import { type HeldOrigin } from "../origins/origins.ts";
+import { type Stored } from "../store/snapshots.ts";
+import { type GoldenOptions, keepGolden, storeGolden } from "./golden.ts";
+import { type Environment } from "./environment.ts";
 import { Launcher } from "./launcher.ts";
 import { lastLines } from "./output-log.ts";
 import { type NodeContext, RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
-import { type Program } from "./record.ts";
+import { type Program, type StoredPrefix } from "./record.ts";
+
+export interface TrialRequest {
+  program: Program;
+  environment: Environment;
+  /** Where a golden snapshot of it is to be kept; absent: none is taken. */
+  golden?: StoredPrefix;
+}
 
 export interface TrialResult {
   imageDigest: string;
   readyMs: number;
+  golden?: Stored;
+  /** Why there is no golden snapshot though one was asked for: the trial went well all the same. */
+  goldenFailure?: string;
 }
 
 /** How long a trial waits for room and for readyz. */
@@ -30,16 +44,32 @@ export class Trials {
   }
 
   /** Joins a trial of the same revision that is under way. Throws what a first start would. */
-  run(program: Program): Promise<TrialResult> {
-    const key = `${program.templateUid}/${program.revision}`;
+  run(request: TrialRequest): Promise<TrialResult> {
+    const { program, golden } = request;
+    const key = `${program.templateUid}/${program.revision}/${golden?.prefix.actorUid ?? ""}`;
     const existing = this.#running.get(key);
     if (existing !== undefined) return existing;
-    const trial = this.#run(program, key).finally(() => this.#running.delete(key));
+    const trial = this.#tried(request, key).finally(() => this.#running.delete(key));
     this.#running.set(key, trial);
     return trial;
   }
 
-  async #run(program: Program, key: string): Promise<TrialResult> {
+  async #tried(request: TrialRequest, key: string): Promise<TrialResult> {
+    const { kept, ...result } = await this.#run(request, key);
+    if (request.golden === undefined || kept === undefined) return result;
+    try {
+      return { ...result, golden: await storeGolden(this.#node, kept, request.golden) };
+    } catch (error) {
+      return { ...result, goldenFailure: asSubstrateError(error).message };
+    } finally {
+      await kept.release();
+    }
+  }
+
+  async #run(
+    { program, environment, golden }: TrialRequest,
+    key: string,
+  ): Promise<TrialResult & { kept?: HeldOrigin }> {
     const node = this.#node;
     const id = createHash("sha256").update(key).digest("hex").slice(0, 32);
     const dir = join(node.stateDir, "trials", id);
@@ -67,6 +97,7 @@ export class Trials {
         files,
         program,
         image,
+        environment,
         volumes: binds,
         generation: 0,
         readyWithinMs: READY_WITHIN_MS,
@@ -77,14 +108,28 @@ export class Trials {
         throw withOutput(asSubstrateError(error), files.log);
       });
       const readyMs = Math.round(performance.now() - startMs);
-      await launcher.stop(id, slot);
+      let stopped: Promise<void> | undefined;
+      // Once: its network slot may be another sandbox's afterwards.
+      const stop = (): Promise<void> => (stopped ??= launcher.stop(id, slot));
+      const trial = {
+        id,
+        slot,
+        program,
+        imageDigest: image.digest,
+        envDigest: environment.digest,
+        volumes,
+        stop,
+        phases,
+      };
+      const kept = golden && (await this.#keep({ ...trial, target: golden }));
+      await stop();
       await launcher.settled();
       node.log.info("template trial", {
         template: program.templateName,
         revision: program.revision,
         ...phases.fields(),
       });
-      return { imageDigest: image.digest, readyMs };
+      return { imageDigest: image.digest, readyMs, ...kept };
     } finally {
       booking.free();
       await volumes.close();
@@ -105,6 +150,17 @@ export class Trials {
       save: nothing,
       log: this.#node.log,
     });
+  }
+
+  /** The program runs, and that is what was to be found out: no failure here is one of the trial. */
+  async #keep(options: Omit<GoldenOptions, "node" | "log">): Promise<{ kept: HeldOrigin } | { goldenFailure: string }> {
+    const node = this.#node;
+    try {
+      return { kept: await keepGolden({ ...options, node, log: node.log }) };
+    } catch (error) {
+      node.log.warn("no golden snapshot could be taken", { snapshot: options.target.name, error });
+      return { goldenFailure: asSubstrateError(error).message };
+    }
   }
 }
 

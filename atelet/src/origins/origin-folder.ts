@@ -17,6 +17,8 @@ const originRecordSchema = z.object({
   files: z.array(z.object({ name: z.string(), sizeBytes: z.number().int().nonnegative() })),
   /** Names of the volumes that it has data of. */
   volumes: z.array(z.string()),
+  /** See Manifest. */
+  rootfsTar: z.boolean(),
   /** Its Snapshot object was deleted: it goes as soon as nobody uses it. */
   doomed: z.boolean().default(false),
 });
@@ -45,6 +47,11 @@ export class OriginFolder {
 
   volumeDir(uid: string, name: string): string {
     return join(this.dir, uid, "volumes", name, "data");
+  }
+
+  /** The empty folder that a volume's content is to be put into, or to take the place of, between begin and commit. */
+  newVolumeDir(uid: string, name: string): string {
+    return join(this.#partial(uid), "volumes", name, "data");
   }
 
   /** An empty folder with image/ and volumes/ in it. */

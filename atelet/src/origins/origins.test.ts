@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { createLogger } from "@substrate/lib/log.ts";
+import pLimit from "p-limit";
 import { afterEach, beforeEach, expect, it } from "vitest";
 import { FileStore } from "../store/file.ts";
 import { ObjectSnapshotStore } from "../store/object-snapshots.ts";
@@ -44,6 +45,7 @@ async function open(runtimeBuild = "r1"): Promise<Origins> {
     store: () => store,
     inUse: () => inUse,
     count: () => undefined,
+    jobs: pLimit(1),
     log,
     signal: ending.signal,
   });
@@ -138,7 +140,7 @@ it("unused ones beyond the newest eight go after ten minutes", async () => {
     const made = await origins.make(`u${index}`, async (into) => {
       await writeFile(join(into, "image", "pages.img"), "x");
       const facts = { revision: "rev1", imageDigest: "", runtime: "r1", fidelity: "Memory", envDigest: "" } as const;
-      return { ...facts, name: `default/u${index}`, createdAtMs: 0, volumes: [] };
+      return { facts: { ...facts, name: `default/u${index}`, createdAtMs: 0, volumes: [], rootfsTar: false } };
     });
     await made.release();
   }

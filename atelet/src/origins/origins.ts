@@ -1,9 +1,13 @@
+import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type Logger } from "@substrate/lib/log.ts";
+import { type LimitFunction } from "p-limit";
 import { type ActorPrefix, type SnapshotStore } from "../store/snapshots.ts";
 import { type Manifest } from "../store/store.ts";
+import { volumeFile } from "../volumes/actor-volumes.ts";
+import { unpackFolder } from "../volumes/archive.ts";
 import { type OriginFacts, OriginFolder, type OriginRecord } from "./origin-folder.ts";
 
 /** Unused ones stay this long, and the newest KEEP of them for ever: somebody may start from them again. */
@@ -35,8 +39,16 @@ export interface OriginsOptions {
   inUse: () => ReadonlySet<string>;
   /** Told whenever the number of origins changes. */
   count: (count: number) => void;
+  /** Unpacking: few at once, as they share one disk. */
+  jobs: LimitFunction;
   log: Logger;
   signal: AbortSignal;
+}
+
+export interface Filled {
+  facts: OriginFacts;
+  /** Called when the files have their final place. */
+  placed?: (imageDir: string) => void;
 }
 
 interface Entry {
@@ -63,8 +75,14 @@ export class Origins {
     this.#folder = new OriginFolder(options.dir);
   }
 
-  get dir(): string {
-    return this.#folder.dir;
+  /** A volume's content in an origin that is here. */
+  volumeDir(uid: string, name: string): string {
+    return this.#folder.volumeDir(uid, name);
+  }
+
+  /** Where the `fill` of `make` puts a volume's content. */
+  newVolumeDir(uid: string, name: string): string {
+    return this.#folder.newVolumeDir(uid, name);
   }
 
   /** What an earlier atelet left is used on. */
@@ -104,7 +122,7 @@ export class Origins {
   }
 
   /** Makes one here; `fill` writes its files and says what they are. One that is here already is left as it is. */
-  make(uid: string, fill: (dir: string) => Promise<OriginFacts>): Promise<HeldOrigin> {
+  make(uid: string, fill: (dir: string) => Promise<Filled>): Promise<HeldOrigin> {
     return this.#inTurn(uid, async () => {
       const entry = this.#entries.get(uid) ?? (await this.#fill(uid, fill));
       return this.#hold(uid, entry);
@@ -175,15 +193,25 @@ export class Origins {
       }
       const facts = factsOf(stored.manifest, name);
       this.#refuseForeign(name, facts);
-      await store.download(prefix, stored.key, join(dir, "image"));
-      return facts;
+      const image = join(dir, "image");
+      await store.download(prefix, stored.key, image);
+      for (const volume of facts.volumes) {
+        const archive = join(image, volumeFile(volume));
+        const folder = this.#folder.newVolumeDir(prefix.actorUid, volume);
+        await mkdir(folder, { recursive: true, mode: 0o700 });
+        await this.#options.jobs(() => unpackFolder(archive, folder, this.#options.signal));
+        await rm(archive);
+      }
+      return { facts };
     });
   }
 
-  async #fill(uid: string, fill: (dir: string) => Promise<OriginFacts>): Promise<Entry> {
+  async #fill(uid: string, fill: (dir: string) => Promise<Filled>): Promise<Entry> {
     const dir = await this.#folder.begin(uid);
     try {
-      const record = await this.#folder.commit(uid, await fill(dir));
+      const { facts, placed } = await fill(dir);
+      const record = await this.#folder.commit(uid, facts);
+      placed?.(this.#folder.imageDir(uid));
       const entry: Entry = { record, holders: 0, lastUsedMs: Date.now() };
       this.#entries.set(uid, entry);
       this.#options.count(this.#entries.size);
@@ -247,8 +275,9 @@ function factsOf(manifest: Manifest, name: string): OriginFacts {
     imageDigest: manifest.imageDigest,
     runtime: manifest.sandbox.runtime,
     fidelity: manifest.fidelity,
-    envDigest: "",
+    envDigest: manifest.envDigest ?? "",
     createdAtMs: Date.parse(manifest.createdAt),
-    volumes: [],
+    volumes: (manifest.volumes ?? []).map(({ name: volume }) => volume),
+    rootfsTar: manifest.rootfsTar === true,
   };
 }

@@ -13,6 +13,7 @@ import {
   type Program as WireProgram,
   StorageState,
   type StoredPrefix as WireStoredPrefix,
+  type StoredSnapshot,
 } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { type StartFrom as WireStartFrom } from "@substrate/lib/gen/substrate/atelet/v1/atelet.ts";
 import { type Route, RouteState } from "@substrate/lib/gen/substrate/atelet/v1/route.ts";
@@ -28,6 +29,7 @@ import {
   type Program,
   type StoredPrefix,
 } from "../actors/record.ts";
+import { type Stored } from "../store/snapshots.ts";
 import { type RouteLevel } from "../actors/route-level.ts";
 
 const uidPattern = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
@@ -61,7 +63,7 @@ export function storedPrefixFromWire(wire: WireStoredPrefix | undefined): Stored
 }
 
 export function originFromWire({ prefix, golden }: WireOrigin): Origin {
-  return { stored: storedPrefixFromWire(prefix), golden };
+  return { stored: storedPrefixFromWire(prefix), golden, floor: 0, chosen: false };
 }
 
 /** Absent when the caller leaves it open. */
@@ -133,6 +135,19 @@ const fidelities = {
 /** Undefined for what the caller left open. */
 export function fidelityFromWire(wire: WireFidelity): Fidelity | undefined {
   return (Object.keys(fidelities) as Fidelity[]).find((fidelity) => fidelities[fidelity] === wire);
+}
+
+export function storedToWire({ manifest, location, digest, storedBytes }: Stored): StoredSnapshot {
+  return {
+    location,
+    digest,
+    sizeBytes: BigInt(manifest.sizeBytes),
+    storedBytes: BigInt(storedBytes),
+    fidelity: fidelities[manifest.fidelity],
+    revision: manifest.revision,
+    runtime: manifest.sandbox.runtime,
+    generation: BigInt(manifest.copyOf?.generation ?? 0),
+  };
 }
 
 const storageStates = {

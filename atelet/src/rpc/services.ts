@@ -40,6 +40,7 @@ import {
 import { type Logger } from "@substrate/lib/log.ts";
 import { duplexHandler, type RpcServerOptions, streamHandler, unaryHandler } from "@substrate/lib/rpc/server.ts";
 import { type Actor } from "../actors/actor.ts";
+import { noEnvironment } from "../actors/environment.ts";
 import { type NodeActors } from "../actors/node-actors.ts";
 import { type Trials } from "../actors/trial.ts";
 import {
@@ -55,6 +56,7 @@ import {
   routeToWire,
   startFromWire,
   storedPrefixFromWire,
+  storedToWire,
 } from "./convert.ts";
 import { type Cgroups } from "../cgroups/cgroups.ts";
 import { type ExecSessions } from "../exec/sessions.ts";
@@ -158,8 +160,17 @@ function operatorService({
     }),
     tryProgram: unaryHandler<TryProgramRequest, TryProgramResponse>(handler, async (request) => {
       follow(request.leader);
-      const { imageDigest, readyMs } = await trials.run(programFromWire(request.program));
-      return { imageDigest, readyMs: BigInt(readyMs), golden: undefined, goldenFailure: "" };
+      const { imageDigest, readyMs, golden, goldenFailure } = await trials.run({
+        program: programFromWire(request.program),
+        environment: environmentFromWire(request.environment) ?? noEnvironment,
+        ...(request.golden && { golden: storedPrefixFromWire(request.golden) }),
+      });
+      return {
+        imageDigest,
+        readyMs: BigInt(readyMs),
+        golden: golden && storedToWire(golden),
+        goldenFailure: goldenFailure ?? "",
+      };
     }),
     readOperations: unaryHandler<ReadOperationsRequest, ReadOperationsResponse>(handler, ({ actorUid }) =>
       Promise.resolve({ operations: actors.get(actorUid).record.operations.map(operationToWire) }),

@@ -33,7 +33,7 @@ export interface Burial {
   /** Every store that may have something of it. */
   stores: readonly string[];
   /** Resolves when nothing on this node writes under the prefix any more; nothing is removed before. */
-  after?: Promise<unknown>;
+  after?: Promise<unknown> | undefined;
 }
 
 /**

@@ -1,4 +1,4 @@
-import { mkdir } from "node:fs/promises";
+import { mkdir, rename } from "node:fs/promises";
 import { join } from "node:path";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type Logger } from "@substrate/lib/log.ts";
@@ -164,6 +164,17 @@ export class ActorVolumes {
       if (damage !== undefined) return damage;
     }
     return undefined;
+  }
+
+  /** Gives the content of a volume of one layer, which nothing has mounted, another place on the same disk. */
+  moveOut(name: string, into: string): Promise<void> {
+    return this.exclusive(async () => {
+      const [layer, ...more] = this.#options.record.volumes.stacks.find((stack) => stack.name === name)?.layers ?? [];
+      if (layer === undefined || more.length > 0) {
+        throw new SubstrateError("INTERNAL", `volume ${name} of ${this.#options.name} has not exactly one layer`);
+      }
+      await rename(this.#folder(name).data(layer), into);
+    });
   }
 
   /** Writes one tar file per volume into `dir`, which is made anew. */

@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { chmod, chown, lstat, mkdir, rename, utimes } from "node:fs/promises";
 import { dirname, join, relative } from "node:path";
 import { isMissing, namesIn, removeFolder } from "../node-files.ts";
+import { COPY_WITHIN_MS, packFolder, unpackFolder } from "./archive.ts";
 import { runTool } from "./commands.ts";
 import { type Mounts, type Overlay } from "./mounts.ts";
 import { type Layer } from "./stack.ts";
@@ -13,9 +14,6 @@ const BASE = "base";
 const VIEW = "view-";
 /** Beside the volumes, whose names can't begin so: layers that are being removed. */
 export const DOOMED = ".doomed-";
-
-/** 10 GiB at 10 MB/s. */
-const COPY_WITHIN_MS = 1_200_000;
 
 export interface VolumeFolderOptions {
   volumesDir: string;
@@ -133,24 +131,7 @@ export class VolumeFolder {
   /** Writes the content of a stack into a new tar file. */
   async pack(mounts: Mounts, layers: readonly Layer[], file: string): Promise<void> {
     await this.withView(mounts, layers, async (view) => {
-      await runTool(
-        "tar",
-        [
-          "--create",
-          `--file=${file}`,
-          `--directory=${view}`,
-          "--format=posix",
-          "--xattrs",
-          "--xattrs-include=user.*",
-          "--xattrs-include=security.capability",
-          "--acls",
-          "--sparse",
-          "--numeric-owner",
-          "--one-file-system",
-          ".",
-        ],
-        { timeoutMs: COPY_WITHIN_MS, signal: this.#signal },
-      );
+      await packFolder(view, file, this.#signal);
     });
   }
 
@@ -159,23 +140,7 @@ export class VolumeFolder {
     const dir = join(this.home, LAYERS, String(into));
     await mkdir(join(dir, "work"), { recursive: true, mode: 0o700 });
     await mkdir(join(dir, "data"));
-    await runTool(
-      "tar",
-      [
-        "--extract",
-        `--file=${file}`,
-        `--directory=${join(dir, "data")}`,
-        "--xattrs",
-        "--xattrs-include=user.*",
-        "--xattrs-include=security.capability",
-        "--acls",
-        "--sparse",
-        "--numeric-owner",
-        "--same-permissions",
-        "--same-owner",
-      ],
-      { timeoutMs: COPY_WITHIN_MS, signal: this.#signal },
-    );
+    await unpackFolder(file, join(dir, "data"), this.#signal);
   }
 
   /** Why a stack cannot be used, or undefined. */

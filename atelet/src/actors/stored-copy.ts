@@ -1,0 +1,37 @@
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { removeFolder } from "../node-files.ts";
+import { copied } from "../store/object-snapshots.ts";
+import { type ActorPrefix, type Owner, type Stored } from "../store/snapshots.ts";
+import { type NodeContext } from "./node-context.ts";
+import { type StoredPrefix } from "./record.ts";
+
+export function ownerOf({ prefix, name }: StoredPrefix): Owner {
+  const [namespace = "", object = ""] = name.split("/");
+  return { uid: prefix.actorUid, namespace, name: object };
+}
+
+/** For what is on its way to a Snapshot object's prefix; an earlier atelet's are removed at the start. */
+export function transferDir(node: NodeContext, { prefix }: StoredPrefix): string {
+  return join(node.stateDir, "transfers", prefix.actorUid);
+}
+
+/** Copies a stored generation; within one store nothing of it comes here. */
+export async function copyStored(
+  node: NodeContext,
+  from: { store: string; prefix: ActorPrefix; key: string },
+  target: StoredPrefix,
+): Promise<Stored> {
+  const to = node.store(target.store);
+  const owner = ownerOf(target);
+  if (from.store === target.store) return to.copy(from, target.prefix, owner);
+  const dir = transferDir(node, target);
+  await removeFolder(dir);
+  await mkdir(dir, { recursive: true, mode: 0o700 });
+  try {
+    const { key, manifest } = copied(await node.store(from.store).download(from.prefix, from.key, dir), owner);
+    return { key, manifest, ...(await to.commit(target.prefix, manifest, dir)) };
+  } finally {
+    await removeFolder(dir);
+  }
+}
