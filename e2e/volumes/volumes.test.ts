@@ -1,5 +1,6 @@
 import { stat } from "node:fs/promises";
 import { type Actor } from "@substrate/atelet/actors/actor.ts";
+import { noEnvironment } from "@substrate/atelet/actors/environment.ts";
 import { clusterUid } from "@substrate/atelet/actors/test-node.ts";
 import { Trials } from "@substrate/atelet/actors/trial.ts";
 import { afterAll, beforeAll, expect, it } from "vitest";
@@ -25,7 +26,8 @@ function files(count: number): Partial<Counts> {
 }
 
 it("a trial of a program with a volume leaves nothing mounted", async () => {
-  expect((await new Trials(rig.node.context).run(program())).readyMs).toBeGreaterThan(0);
+  const { readyMs } = await new Trials(rig.node.context).run({ program: program(), environment: noEnvironment });
+  expect(readyMs).toBeGreaterThan(0);
   expect(await rig.mounted()).toEqual([]);
 });
 
