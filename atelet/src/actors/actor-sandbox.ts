@@ -38,11 +38,15 @@ export interface ActorSandboxOptions {
 
 type SandboxRecord = NonNullable<ActorRecord["sandbox"]>;
 
+/** How often it is looked whether it has come to the end of its processes. */
+const LIMITS_EVERY_MS = 5000;
+
 /** One actor's sandbox, from its start or adoption to its end, whoever ends it. */
 export class ActorSandbox {
   readonly #options: ActorSandboxOptions;
   readonly #launcher: Launcher;
   #running: Running | undefined;
+  #limitsDueMs = 0;
   #lastUsage: readonly VolumeUsage[] = [];
 
   constructor(options: ActorSandboxOptions) {
@@ -168,10 +172,10 @@ export class ActorSandbox {
   async died(running: Running, message: string): Promise<void> {
     const { node, id, record, crashed, save } = this.#options;
     if (this.#isEnding(running)) return;
-    const why = await ending(node, id, record.program);
+    const why = await ending(node, id, record.program, message);
     // Meanwhile it may have been ended by our will.
     if (this.#isEnding(running)) return;
-    crashed(why ?? message, { byItself: true });
+    crashed(why, { byItself: true });
     await this.stop(running);
     await save();
   }
@@ -191,6 +195,18 @@ export class ActorSandbox {
     if (message === undefined) return;
     await this.died(running, message);
     throw new SubstrateError("PROGRAM_EXITED", `actor ${this.#options.name} was stopped: ${message}`);
+  }
+
+  /**
+   * Why it can't go on, though nobody has asked it to end; undefined while it can. At its limit of processes a sandbox
+   * stands still for ever: the runtime needs threads of its own for whatever its program does.
+   */
+  async ailment(): Promise<string | undefined> {
+    if (!(await this.alive())) return "its program ended";
+    if (this.#running === undefined || performance.now() < this.#limitsDueMs) return undefined;
+    this.#limitsDueMs = performance.now() + LIMITS_EVERY_MS;
+    const { processes } = await this.#options.node.cgroups.limitsHit(this.#options.id);
+    return processes === undefined ? undefined : "it was stopped";
   }
 
   /** Nothing goes in or out, and it stands still, until `uncut`. */

@@ -364,9 +364,11 @@ export class Actor {
   async checkAlive(): Promise<void> {
     const { running } = this.#sandbox;
     if (running === undefined || this.#isOperating()) return;
-    if (await this.#sandbox.alive()) {
-      if (!running.cut && !this.#isOperating()) this.#watch.tick(running.slot.nodeAddress, this.record.program.readyz);
-    } else if (!this.#isOperating()) await this.#sandbox.died(running, "its program ended");
+    const ailment = await this.#sandbox.ailment();
+    // Meanwhile an operation may have begun: it finds out by itself.
+    if (this.#isOperating()) return;
+    if (ailment !== undefined) await this.#sandbox.died(running, ailment);
+    else if (!running.cut) this.#watch.tick(running.slot.nodeAddress, this.record.program.readyz);
   }
 
   /** design.md §7: the session ended. Cut and pause; a new grant lets it go on. */

@@ -4,25 +4,37 @@ import { type NodeContext } from "./node-context.ts";
 import { type ExitStatus } from "../supervisor/exits.ts";
 import { type Program } from "./record.ts";
 
+/** An ordinary program and the runtime's own processes and threads together have some dozens. */
+const MANY_PROCESSES = 256;
 /** What runsc ends with when it failed itself, not the program in it. */
 const RUNTIME_FAILED = 128;
 
-/** What is known of why a sandbox ended by itself, as the rest of a sentence about its actor; undefined: nothing. */
-export async function ending(node: NodeContext, id: string, program: Program): Promise<string | undefined> {
-  const { memory, processes } = await node.cgroups.limitsHit(id);
+/**
+ * Why a sandbox ended, or had to be ended, as the rest of a sentence about its actor: what the kernel and its exit code
+ * say of it.
+ * @param noticed how it was noticed, if nothing better is known.
+ */
+export async function ending(node: NodeContext, id: string, program: Program, noticed: string): Promise<string> {
+  const { memory, processes, mostProcesses } = await node.cgroups.limitsHit(id);
   if (memory) {
+    // Each takes memory: where there are so many they are the reason, not what the program holds.
+    const many = mostProcesses < MANY_PROCESSES ? "" : ` while it had ${mostProcesses} processes and threads`;
     return (
-      `it used more memory than its limit of ${formatBytes(program.memoryBytes)} and was killed ` +
-      `(resources.limits.memory of container ${program.containerName} in its Template)`
+      `it used more memory than its limit of ${formatBytes(program.memoryBytes)} and was killed${many} ` +
+      `(resources.limits.memory of container ${program.containerName} in its Template; /tmp and other files outside ` +
+      `of volumes count)`
     );
   }
+  const status = await exitStatus(node, id);
+  const how = status === undefined ? noticed : describe(status);
+  if (processes === undefined) return how;
+  return `${how}, after it had been refused more processes and threads than a sandbox may have (${processes})`;
+}
+
+async function exitStatus(node: NodeContext, id: string): Promise<ExitStatus | undefined> {
   if (await node.runtime.alive(id)) return undefined;
   const process = await node.runtime.process(id);
-  const status = process && (await node.exits.of(process));
-  const how = status && describe(status);
-  if (processes === undefined) return how;
-  const last = how === undefined ? "" : ` (${how})`;
-  return `it started more processes and threads than a sandbox may have on its node (${processes}), and ended${last}`;
+  return process && node.exits.of(process);
 }
 
 function describe(status: ExitStatus): string {

@@ -93,8 +93,8 @@ export class Launcher {
   /** A program that ended by itself before it was ready: what is known of why, while there is something to ask. */
   async #explained(error: unknown, { id, program, title }: LaunchOptions): Promise<unknown> {
     if (!(error instanceof SubstrateError) || error.code !== "PROGRAM_EXITED") return error;
-    const why = await ending(this.#node, id, program);
-    if (why === undefined) return error;
+    const why = await ending(this.#node, id, program, "");
+    if (why === "") return error;
     return new SubstrateError("PROGRAM_EXITED", `${title} ended before it was ready: ${why}`, { cause: error });
   }
 

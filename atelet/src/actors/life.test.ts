@@ -82,7 +82,27 @@ describe("how a program ended is said", () => {
     node.runtime.end({ code: 2 });
     await actor.checkAlive();
     expect(actor.record.crash?.message).toContain(
-      "it started more processes and threads than a sandbox may have on its node (4096), and ended (its program exited with code 2)",
+      "its program exited with code 2, after it had been refused more processes and threads than a sandbox may have (4096)",
+    );
+  });
+
+  it("a sandbox at its limit of processes stands still: it is stopped, and said why", async () => {
+    const actor = await granted();
+    await actor.resume();
+    node.limits.processes = 4096;
+    await actor.checkAlive();
+    expect(actor.record.crash?.message).toMatch(/^it was stopped, after it had been refused more processes .*4096/);
+    expect(node.runtime.sandboxes.size).toBe(0);
+  });
+
+  it("out of memory by a crowd: how many there were", async () => {
+    const actor = await granted();
+    await actor.resume();
+    Object.assign(node.limits, { memory: true, mostProcesses: 740 });
+    node.runtime.end({ signal: 9 });
+    await actor.checkAlive();
+    expect(actor.record.crash?.message).toContain(
+      "limit of 64Mi and was killed while it had 740 processes and threads",
     );
   });
 });

@@ -262,7 +262,7 @@ export class TestNode {
   readonly network = new FakeNetwork();
   readonly routers = new FakeRouters();
   readonly moves: string[] = [];
-  readonly limits: LimitsHit = { memory: false, processes: undefined };
+  readonly limits: LimitsHit = { memory: false, processes: undefined, mostProcesses: 0 };
   /** Every line that the parts wrote. */
   readonly logged: unknown[] = [];
   readonly storeDir: string;

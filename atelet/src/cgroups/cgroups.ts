@@ -14,6 +14,8 @@ export interface LimitsHit {
   memory: boolean;
   /** The limit of processes and threads at which a further one was refused. */
   processes: number | undefined;
+  /** The most processes and threads that it had at once; 0: this kernel doesn't count that. */
+  mostProcesses: number;
 }
 
 /** Control groups of the pod and its actors, on v1 or v2 behind one interface. */

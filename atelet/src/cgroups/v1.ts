@@ -96,6 +96,7 @@ export class CgroupsV1 implements Cgroups {
     return {
       memory: counter(oomControl, "oom_kill") > 0,
       processes: counter(refused, "max") > 0 ? Number(limit) : undefined,
+      mostProcesses: Number((await read(join(this.#folder("pids", group), "pids.peak"))) ?? 0),
     };
   }
 

@@ -1,14 +1,20 @@
 // Glutton is the program of tests and benchmarks: it holds as much memory as it is told to, and fails, sleeps and
 // streams on request.
 //
-//	GET  /                            {"count", "pid", "mib"} at once
+//	GET  /                            {"count", "pid", "mib", "hooks"} at once
 //	GET  /readyz                      200
 //	POST /hold?mib=N&kind=random|zero hold exactly N MiB
 //	POST /touch                       read one byte of each page held
 //	POST /dirty?mib=N                 overwrite the first N MiB with new random bytes
 //	GET  /digest                      sha256 of what is held
 //	POST /exit?code=N                 end
+//	POST /signal?n=N                  end by a signal
 //	POST /oom                         take memory until killed
+//	POST /fork                        start copies of itself that do the same, until something gives
+//	POST /fill?path=DIR               write a file there until that fails
+//	POST /sicken                      answer readyz with 500 from now on
+//	GET  /hook                        count the calls of hooks.afterRestore
+//	GET  /env?name=NAME               a variable of its environment
 //	GET  /sleep?ms=N                  answer after N ms
 //	POST /echo                        stream the request's body back
 //	GET  /stream?n=N&ms=M             N server-sent events, one every M ms
@@ -31,6 +37,8 @@ import (
 type glutton struct {
 	memory *memory
 	count  atomic.Int64
+	hooks  atomic.Int64
+	sick   atomic.Bool
 }
 
 func number(r *http.Request, name string) (int, error) {
@@ -83,19 +91,6 @@ func (g *glutton) dirty(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	answer(w, map[string]any{"dirtied": mib})
-	return nil
-}
-
-func exit(w http.ResponseWriter, r *http.Request) error {
-	code, err := number(r, "code")
-	if err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusAccepted)
-	if err := http.NewResponseController(w).Flush(); err != nil {
-		return err
-	}
-	time.AfterFunc(10*time.Millisecond, func() { os.Exit(code) })
 	return nil
 }
 
@@ -175,16 +170,32 @@ func main() {
 	address := flag.String("listen", ":8080", "address to listen on")
 	mib := flag.Int("hold-mib", 0, "MiB to hold before listening")
 	kind := flag.String("kind", "random", "what to hold before listening: random or zero")
+	bomb := flag.Bool("bomb", false, "be one of the copies of POST /fork")
 	flag.Parse()
+	if *bomb {
+		multiply()
+		time.Sleep(time.Hour)
+	}
 
 	g := &glutton{memory: newMemory()}
 	if err := g.memory.hold(*mib, *kind); err != nil {
 		log.Fatal(err)
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if g.sick.Load() {
+			http.Error(w, "sick", http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	mux.HandleFunc("POST /sicken", func(w http.ResponseWriter, _ *http.Request) { g.sick.Store(true) })
+	mux.HandleFunc("GET /hook", func(w http.ResponseWriter, _ *http.Request) { g.hooks.Add(1) })
+	mux.HandleFunc("GET /env", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, os.Getenv(r.URL.Query().Get("name")))
+	})
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, map[string]any{"count": g.count.Add(1), "pid": os.Getpid(), "mib": g.memory.sizeMib()})
+		answer(w, map[string]any{"count": g.count.Add(1), "pid": os.Getpid(), "mib": g.memory.sizeMib(), "hooks": g.hooks.Load()})
 	})
 	handle(mux, "POST /hold", g.hold)
 	handle(mux, "POST /dirty", g.dirty)
@@ -196,6 +207,9 @@ func main() {
 		answer(w, map[string]any{"sha256": g.memory.digest()})
 	})
 	handle(mux, "POST /exit", exit)
+	handle(mux, "POST /signal", signal)
+	handle(mux, "POST /fork", fork)
+	handle(mux, "POST /fill", fill)
 	handle(mux, "POST /oom", func(http.ResponseWriter, *http.Request) error { return exhaust() })
 	handle(mux, "GET /sleep", sleep)
 	handle(mux, "POST /echo", echo)
