@@ -4,8 +4,8 @@ import { type NodeContext } from "./node-context.ts";
 import { type ExitStatus } from "../supervisor/exits.ts";
 import { type Program } from "./record.ts";
 
-/** An ordinary program and the runtime's own processes and threads together have some dozens. */
-const MANY_PROCESSES = 256;
+/** An ordinary program and the runtime's own processes and threads together have some dozens (24 to 29 seen for a Go program). */
+const MANY_PROCESSES = 100;
 /** What runsc ends with when it failed itself, not the program in it. */
 const RUNTIME_FAILED = 128;
 

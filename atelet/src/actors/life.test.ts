@@ -102,7 +102,7 @@ describe("how a program ended is said", () => {
     node.runtime.end({ signal: 9 });
     await actor.checkAlive();
     expect(actor.record.crash?.message).toContain(
-      "limit of 64Mi and was killed while it had 740 processes and threads",
+      "limit of 64.0 MiB and was killed while it had 740 processes and threads",
     );
   });
 });
