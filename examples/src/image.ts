@@ -1,10 +1,12 @@
 import { existsSync, readdirSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import { parseArgs } from "node:util";
-import { callersFolder } from "./config.ts";
+import { callersFolder, imageCache } from "./config.ts";
 import { checkImageCommand } from "./image-command.ts";
 import { imageFiles, type ImageSource } from "./image-files.ts";
 import { buildOciLayout, DEFAULT_PATH, type ImageFile } from "./oci.ts";
+import { systemNode } from "./system-node.ts";
+import { systemPython } from "./system-python.ts";
 
 const help = `npm run image -- --out DIR [OPTION]… SOURCE[:DEST]… -- COMMAND [ARG]…
 
@@ -18,9 +20,12 @@ on clusters of \`npm start\` on this machine, as long as DIR is there.
   --workdir DIR    where the program starts in the image (default: /)
   --user UID[:GID] whom it runs as (default: 0)
   --port N         a port that it listens on, for those who inspect the image; may be repeated
+  --python         the Python of this machine (3, with SQLite and TLS) goes into the image, as python3
+  --node           likewise the Node of this checkout, as node
   --help           this text
 
 A static binary:         npm run image -- --out ~/hello/image ~/hello/hello -- /hello
+A Python program:        npm run image -- --out ~/py/image --python ~/app:/srv -- python3 /srv/main.py
 A root file system:      npm run image -- --out ~/py/image --env LANG=C.UTF-8 ~/py/rootfs ~/app:/srv -- python3 /srv/main.py
 `;
 
@@ -64,6 +69,8 @@ async function main(argv: readonly string[]): Promise<void> {
       port: { type: "string", multiple: true, default: [] },
       workdir: { type: "string", default: "/" },
       user: { type: "string" },
+      python: { type: "boolean", default: false },
+      node: { type: "boolean", default: false },
       help: { type: "boolean", default: false },
     },
   });
@@ -77,13 +84,19 @@ async function main(argv: readonly string[]): Promise<void> {
   if (!values.workdir.startsWith("/")) throw new UsageError(`--workdir ${values.workdir} must be absolute`);
 
   const cwd = callersFolder();
+  const interpreters = [
+    ...(values.python ? [await systemPython(imageCache())] : []),
+    ...(values.node ? [await systemNode()] : []),
+  ];
   const sources = await Promise.all(positionals.map((argument) => imageFiles(argument, cwd)));
   // a later SOURCE replaces what an earlier one put at the same place
   const files = [
-    ...new Map<string, ImageFile>(sources.flatMap((source) => source.files).map((file) => [file.path, file])).values(),
+    ...new Map<string, ImageFile>(
+      [...interpreters, ...sources].flatMap((source) => source.files).map((file) => [file.path, file]),
+    ).values(),
   ];
   const outDir = outFolder(resolve(cwd, values.out), sources);
-  const env = environment(values.env);
+  const env = [...interpreters.flatMap((interpreter) => interpreter.env), ...environment(values.env)];
   const searchPath = env.findLast((entry) => entry.startsWith("PATH="))?.slice("PATH=".length) ?? DEFAULT_PATH;
   await checkImageCommand({ files, program, searchPath, workingDir: values.workdir });
   const { reference, layerBytes } = await buildOciLayout({
