@@ -6,6 +6,9 @@ import { CrashPoints, type PointResult } from "./point.ts";
 import { nameOf, type Point } from "./settings.ts";
 import { CrashWorld } from "./world.ts";
 
+/** Of one operation: then the rest of its steps would say nothing new. */
+const tooManyFaults = 10;
+
 /** A world is made anew after a point that left it wrong, so that one fault does not hide the others. */
 class Worlds {
   #world: CrashWorld | undefined;
@@ -57,7 +60,8 @@ describe.each<Victim>(["atelet", "operator"])("%s", { concurrent: true }, (victi
     const counts: string[] = [];
     for (const operation of operations) {
       let hit = 0;
-      for (let n = 1; ; n += 1) {
+      const faultsBefore = faults.length;
+      for (let n = 1; faults.length - faultsBefore < tooManyFaults; n += 1) {
         const point: Point = { operation, crash: { victim, n } };
         const { step, wrong } = await worlds.run(point).catch(faultOf);
         if (wrong.length > 0) {

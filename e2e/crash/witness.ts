@@ -14,6 +14,9 @@ export class Witness {
   /** Requests sent since then whose fate nobody knows: they counted or not. */
   #unknown = 0;
   #startedAt = "";
+  #sent = 0;
+  /** What was counted after `floor` may be gone, for requests sent after the first `sent`. */
+  #rolledBack: { floor: number; sent: number } | undefined;
   /** What was wrong with answers. */
   readonly violations: string[] = [];
 
@@ -30,13 +33,15 @@ export class Witness {
   /** @returns the status, or 0 when no answer came. */
   async get(): Promise<number> {
     this.#unknown += 1;
+    this.#sent += 1;
+    const serial = this.#sent;
     try {
       const response = await request(this.#url, {
         headers: { "substrate-actor": `${this.namespace}/${this.name}` },
         dispatcher: this.#agent,
       });
       const body = await response.body.text();
-      if (response.statusCode === 200) this.#heard(body);
+      if (response.statusCode === 200) this.#heard(body, serial);
       return response.statusCode;
     } catch (error) {
       if (error instanceof Error && "code" in error) return 0;
@@ -44,22 +49,18 @@ export class Witness {
     }
   }
 
-  /**
-   * What was answered after `answered` may be gone, as its node's sandboxes were killed: the counter goes on from any
-   * later count.
-   */
-  forgetSince(answered: number): void {
-    this.#unknown += this.#answered - answered;
-    this.#answered = answered;
+  /** Its node's sandboxes were killed: it goes on from `floor`, or whatever was saved later. */
+  mayRollBack(floor: number): void {
+    this.#rolledBack = { floor: Math.min(floor, this.#rolledBack?.floor ?? floor), sent: this.#sent };
   }
 
   async close(): Promise<void> {
     await this.#agent.close();
   }
 
-  #heard(body: string): void {
+  #heard(body: string, serial: number): void {
     const { memory, file, startedAt } = answerSchema.parse(JSON.parse(body));
-    const least = this.#answered + 1;
+    const least = Math.min(this.#answered, this.#rolledBack?.floor ?? this.#answered) + 1;
     const most = this.#answered + this.#unknown;
     if (memory < least || memory > most)
       this.#violation(`it counted ${memory}; expected was ${least === most ? "" : `${least} to `}${most}`);
@@ -69,6 +70,7 @@ export class Witness {
     this.#startedAt = startedAt;
     this.#answered = memory;
     this.#unknown = 0;
+    if (serial > (this.#rolledBack?.sent ?? 0)) this.#rolledBack = undefined;
   }
 
   #violation(what: string): void {

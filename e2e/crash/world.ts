@@ -19,10 +19,17 @@ const operationSchema = z.object({ operationId: z.string() });
 const api = "/apis/substrate.run/v1alpha1";
 const subresources = "/apis/subresources.substrate.run/v1alpha1";
 
-/** `stay`: asleep, its files stay on the node. `move`: once stored, it leaves the node. */
-export type TemplateName = "stay" | "move";
+/**
+ * Nothing happens by itself in two of them, so that what a test counts is what it asked for. `stay`: asleep, its files
+ * stay on the node. `move`: once stored, it leaves the node. `chaos`: all happens as soon as it may.
+ */
+const snapshotPolicies = {
+  stay: { uploadDelay: "1h", uploadWithin: "2h", detachDelay: "1h" },
+  move: { uploadDelay: "1h", uploadWithin: "2h", detachDelay: "0s" },
+  chaos: { uploadDelay: "1s", uploadWithin: "5s", detachDelay: "2s" },
+} as const;
+export type TemplateName = keyof typeof snapshotPolicies;
 
-/** Nothing happens by itself, so that what a test counts is what it asked for. */
 function template(name: TemplateName, image: string): object {
   return {
     apiVersion: "substrate.run/v1alpha1",
@@ -38,7 +45,7 @@ function template(name: TemplateName, image: string): object {
           resources: { limits: { cpu: "1", memory: "64Mi" } },
         },
       ],
-      snapshots: { uploadDelay: "1h", uploadWithin: "2h", detachDelay: name === "stay" ? "1h" : "0s" },
+      snapshots: snapshotPolicies[name],
     },
   };
 }
@@ -55,14 +62,14 @@ export class CrashWorld {
     this.armed = armed;
   }
 
-  /** With both Templates Ready. */
-  static async start(): Promise<CrashWorld> {
+  /** With these Templates Ready. */
+  static async start(names: readonly TemplateName[] = ["stay", "move"]): Promise<CrashWorld> {
     const armed = new Armed();
     try {
       const test = await startTestCluster(armed.environment);
       const world = new CrashWorld(test, armed);
       try {
-        await world.#applyTemplates();
+        await world.#applyTemplates(names);
         return world;
       } catch (error) {
         await test.stop();
@@ -79,11 +86,11 @@ export class CrashWorld {
     await this.#test.stop();
   }
 
-  async #applyTemplates(): Promise<void> {
+  async #applyTemplates(names: readonly TemplateName[]): Promise<void> {
     const folder = join(this.cluster.stateDir, "examples");
     mkdirSync(folder, { recursive: true });
     const { reference } = await buildCounter(join(folder, "counter"));
-    for (const name of ["stay", "move"] as const) {
+    for (const name of names) {
       await this.cluster.client.request("POST", `${api}/namespaces/${namespace}/templates`, {
         body: template(name, reference),
       });
