@@ -46,6 +46,8 @@ export const eventReasons = [
   "NodeUnavailable",
   "DeletionBlocked",
   "TemplateMissing",
+  "SnapshotMissing",
+  "SnapshotUnusable",
   "NoRoom",
   "FailedWake",
   "FailedSuspend",

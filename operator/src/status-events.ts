@@ -10,12 +10,23 @@ export interface EventFacts {
 }
 
 /** Ready reasons of which a person should hear in `kubectl describe`, each once when it begins. */
-const notableReasons = ["NodeUnavailable", "DeletionBlocked", "TemplateMissing", "CrashLoop"] as const;
+const notableReasons = [
+  "NodeUnavailable",
+  "DeletionBlocked",
+  "TemplateMissing",
+  "SnapshotMissing",
+  "SnapshotUnusable",
+  "CrashLoop",
+] as const;
 
 const failureReasons = { Resume: "FailedWake", Suspend: "FailedSuspend", Tag: "FailedTag" } as const;
 
-/** A Template that is deleted just before its actors is nothing abnormal. */
-export const lateReasons: ReadonlySet<EventReason> = new Set(["TemplateMissing"]);
+/** A Template that is deleted just before its actors, or a source made just after them, is nothing abnormal. */
+export const lateReasons: ReadonlySet<EventReason> = new Set([
+  "TemplateMissing",
+  "SnapshotMissing",
+  "SnapshotUnusable",
+]);
 
 function condition(
   status: Partial<ActorStatus> | undefined,
