@@ -9,6 +9,7 @@ import pLimit from "p-limit";
 import { NodeActors } from "./actors/node-actors.ts";
 import { type NodeContext } from "./actors/node-context.ts";
 import { Releases } from "./actors/releases.ts";
+import { Tags } from "./actors/tags.ts";
 import { Trials } from "./actors/trial.ts";
 import { detectCgroups } from "./cgroups/detect.ts";
 import { readConfig } from "./config.ts";
@@ -190,6 +191,7 @@ const server = await startRpcServer({
   services: ateletServices({
     actors,
     trials: new Trials(node),
+    tags: new Tags(node, actors),
     hub,
     reports,
     sessions,

@@ -6,7 +6,7 @@ const SECONDS_BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 1, 2.5, 
 
 export interface AteletMetrics {
   /** Observes every phase of one finished operation, in the milliseconds of Phases.fields(). */
-  operation(operation: "resume" | "suspend", outcome: "ok" | "failed", fields: Record<string, number>): void;
+  operation(operation: "resume" | "suspend" | "tag", outcome: "ok" | "failed", fields: Record<string, number>): void;
   crashes: Counter;
   uploads: Counter<"outcome">;
   overdueLoans: Counter;

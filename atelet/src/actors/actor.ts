@@ -4,7 +4,7 @@ import { SubstrateError, asSubstrateError } from "@substrate/lib/errors.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { Phases } from "@substrate/lib/phases.ts";
 import { GenerationFolder } from "../generations/folder.ts";
-import { type ActorPrefix } from "../store/snapshots.ts";
+import { type ActorPrefix, type Stored } from "../store/snapshots.ts";
 import { Generations } from "./generations.ts";
 import { type VolumeUsage } from "../volumes/usage.ts";
 import { ActorVolumes } from "../volumes/actor-volumes.ts";
@@ -15,13 +15,15 @@ import { lastLines } from "./output-log.ts";
 import { type NodeContext } from "./node-context.ts";
 import { Operations } from "./operations.ts";
 import { ReadyzWatch } from "./readyz-watch.ts";
-import { type ActorFiles, type ActorRecord, type Fidelity, type Generation } from "./record.ts";
+import { type ActorFiles, type ActorRecord, type Fidelity, type Generation, type StoredPrefix } from "./record.ts";
 import { alreadyRuns, busy, heldMessage, nothingToSave, requestsOpen, stopping, upgradePending } from "./refusals.ts";
 import { type RouteLevel } from "./route-level.ts";
 import { type SourceOptions } from "./source.ts";
 import { rewindHead, type StartFrom } from "./start-from.ts";
 import { start } from "./start.ts";
-import { checkpoint } from "./suspend.ts";
+import { checkpoint, goOn } from "./suspend.ts";
+import { nothingToTag } from "./stored-copy.ts";
+import { Tagging } from "./tagging.ts";
 import { type Assignment, Terms } from "./terms.ts";
 import { Uploader } from "./uploader.ts";
 
@@ -60,6 +62,7 @@ export class Actor {
   readonly #sandbox: ActorSandbox;
   readonly #operations: Operations;
   readonly #uploader: Uploader;
+  readonly #tagging: Tagging;
   readonly #lives: Lives;
   readonly #terms: Terms;
   readonly #watch: ReadyzWatch;
@@ -114,6 +117,19 @@ export class Actor {
       log: this.#log,
       changed: save,
     });
+    this.#tagging = new Tagging({
+      node,
+      record,
+      prefix: this.#prefix,
+      generations: this.generations,
+      volumes: this.volumes,
+      log: this.#log,
+      save,
+      released: async () => {
+        await this.#uploader.dropReplaced();
+        this.#uploader.schedule();
+      },
+    });
     this.#operations = new Operations({
       record,
       metrics: node.metrics,
@@ -150,6 +166,8 @@ export class Actor {
     if (this.#operations.type === "RESUME") return "RESUMING";
     if (this.#operations.type === "SUSPEND") return "SUSPENDING";
     if (this.#sandbox.running !== undefined) return "RUNNING";
+    // With volumes a tag is a suspend and a resume.
+    if (this.#operations.type === "TAG") return "SUSPENDING";
     return this.record.crash === undefined ? "SUSPENDED" : "CRASHED";
   }
 
@@ -179,7 +197,8 @@ export class Actor {
       retryAfterMs: 0,
     };
     const { running } = this.#sandbox;
-    if (this.#operations.type === "SUSPEND") return { ...level, state: "GATED", endpoints: running?.endpoints ?? [] };
+    if (this.#operations.type === "SUSPEND" || this.#operations.type === "TAG")
+      return { ...level, state: "GATED", endpoints: running?.endpoints ?? [] };
     if (record.held) return { ...level, state: "HELD", message: heldMessage(this.name) };
     if (running !== undefined && !running.cut && this.#operations.type === undefined) {
       return { ...level, state: "RUNNING", endpoints: running.endpoints };
@@ -196,7 +215,11 @@ export class Actor {
     this.#operations.interrupted();
     const was = this.record.sandbox;
     const newest = this.generations.newest();
-    const saved = was !== undefined && newest !== undefined && newest.createdAtMs > was.startedAtMs;
+    const saved =
+      was !== undefined &&
+      newest !== undefined &&
+      newest.createdAtMs > was.startedAtMs &&
+      newest.generation !== was.taggedGeneration;
     if (was !== undefined && (sandbox === "gone" || (sandbox === "paused" && saved))) {
       await this.#sandbox.clear(was);
       if (saved) this.volumes.saved({ generation: newest.generation, epoch: newest.epoch });
@@ -264,7 +287,7 @@ export class Actor {
 
   /** Resolves when the program is ready. Joins a resume under way; runs after a suspend under way. */
   async resume({ operationId = randomUUID(), from }: ResumeRequest = {}): Promise<void> {
-    if (this.#operations.type === "SUSPEND") await this.#operations.idle("SUSPEND");
+    for (const type of ["SUSPEND", "TAG"] as const) await this.#operations.idle(type);
     this.#refuseIfGone();
     if (this.record.held) throw new SubstrateError("HELD", heldMessage(this.name));
     if (this.#node.stopping.aborted) throw stopping(this.name);
@@ -300,16 +323,34 @@ export class Actor {
   /** The generation that holds the actor's state; undefined if it never ran. */
   async suspend(request: SuspendRequest): Promise<Generation | undefined> {
     const { operationId, mode, force, targetGeneration, fidelity = this.record.program.onSuspend } = request;
+    await this.#operations.idle("TAG");
     this.#refuseIfGone();
     if (fidelity === "Data" && this.record.program.volumeMounts.length === 0) throw nothingToSave(this.name);
     if (this.#operations.type === "RESUME") throw busy(this.name);
     if (this.#operations.type === "SUSPEND") await this.#operations.done();
-    else if (this.#sandbox.running !== undefined && targetGeneration > (this.generations.newest()?.generation ?? 0)) {
+    else if (this.#sandbox.running !== undefined && this.#isUnsaved(targetGeneration)) {
       await this.#operations.run("SUSPEND", operationId, mode, (phases) => this.#suspend(phases, { force, fidelity }));
     } else this.#operations.instant("SUSPEND", operationId, mode);
     const newest = this.generations.newest();
     if (mode === "SYNC") await this.#flush(newest, operationId);
     return newest;
+  }
+
+  /**
+   * Copies its state under the prefix of a Snapshot object. A running actor is saved first and goes on: without volumes
+   * at once, with volumes after a suspend and a resume. A repeated call copies what the first one has saved.
+   */
+  async tag(target: StoredPrefix, operationId: string): Promise<Stored> {
+    const uid = target.prefix.actorUid;
+    const generation = this.#tagging.decided(uid) ?? (await this.#saveForTag(uid, operationId));
+    const stored = await this.#tagging.copy(generation, target);
+    await this.#tagging.forget(uid);
+    return stored;
+  }
+
+  /** Its Snapshot object is gone. */
+  async forgetTag(uid: string): Promise<void> {
+    await this.#tagging.forget(uid);
   }
 
   /** Why the epoch cannot be given up now, or undefined (design.md §7 Release). */
@@ -412,6 +453,78 @@ export class Actor {
     this.#sandbox.died(running, message).catch((error: unknown) => {
       this.#log.error("ending a program whose readyz turned bad failed", { error });
     });
+  }
+
+  /** Whether a suspend is still to make that generation: a tag may have made one of the same number meanwhile. */
+  #isUnsaved(targetGeneration: number): boolean {
+    const newest = this.generations.newest()?.generation ?? 0;
+    return (
+      targetGeneration > newest || (targetGeneration === newest && this.record.sandbox?.taggedGeneration === newest)
+    );
+  }
+
+  async #saveForTag(uid: string, operationId: string): Promise<Generation> {
+    await this.#operations.idle();
+    this.#refuseIfGone();
+    if (this.#sandbox.running !== undefined) {
+      await this.#operations.run("TAG", operationId, "ASYNC", (phases) => this.#tagRunning(phases, uid));
+    } else {
+      const [newest] = this.generations.usable();
+      if (newest === undefined) throw nothingToTag(this.name);
+      this.#tagging.decide(uid, newest);
+      this.#operations.instant("TAG", operationId, "ASYNC");
+    }
+    await this.#save({ durable: false });
+    const generation = this.#tagging.decided(uid);
+    if (generation !== undefined) return generation;
+    throw new SubstrateError("INTERNAL", `actor ${this.name} was saved for a tag, and that is lost already`);
+  }
+
+  async #tagRunning(phases: Phases, uid: string): Promise<void> {
+    if (this.record.program.volumeMounts.length === 0) {
+      await this.#saveAndGoOn(phases, uid);
+      return;
+    }
+    await this.#suspend(phases, { force: false, fidelity: "Memory" });
+    const newest = this.generations.newest();
+    if (newest !== undefined) this.#tagging.decide(uid, newest);
+    try {
+      await this.#resume(phases, undefined);
+    } catch (error) {
+      // The tag has what it wants; whoever needs the program wakes it, and hears why it can't be.
+      this.#log.warn("did not start again after it was saved for a tag", { error });
+    }
+  }
+
+  async #saveAndGoOn(phases: Phases, uid: string): Promise<void> {
+    const { record } = this;
+    const { running } = this.#sandbox;
+    if (running === undefined) throw new SubstrateError("PROGRAM_EXITED", `actor ${this.name} does not run any more`);
+    this.#watch.end();
+    // Routers hold new requests for the moment; what is open stays open.
+    this.#gateId += 1;
+    this.#publish();
+    try {
+      await phases.run("load", () => running.load.finish());
+      const options = { ...this.#sourceOptions(phases), id: this.id, running };
+      const generation = await checkpoint({ ...options, fidelity: "Memory" });
+      this.#tagging.decide(uid, generation);
+      if (record.sandbox !== undefined) record.sandbox.taggedGeneration = generation.generation;
+      // Before it goes on: what it does from now on is not in that generation, and the next atelet must know.
+      await this.files.save(record, { durable: false }).catch((error: unknown) => {
+        this.#log.error("a tag could not be recorded", { error });
+      });
+      await phases.run("goOn", () => goOn(options));
+    } catch (error) {
+      const { code, message } = asSubstrateError(error);
+      if (code === "RESTORE_FAILED" || !(await this.#sandbox.alive())) await this.#sandbox.died(running, message);
+      throw error;
+    } finally {
+      if (this.#sandbox.running === running) this.#watch.begin();
+    }
+    if (record.oldestUnsavedMs === 0) record.oldestUnsavedMs = Date.now();
+    await this.#uploader.dropReplaced();
+    this.#uploader.schedule();
   }
 
   async #suspend(phases: Phases, { force, fidelity }: { force: boolean; fidelity: Fidelity }): Promise<void> {

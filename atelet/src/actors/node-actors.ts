@@ -7,7 +7,7 @@ import { noVolumes } from "../volumes/stack.ts";
 import { Actor } from "./actor.ts";
 import { type NodeContext } from "./node-context.ts";
 import { type Assignment } from "./terms.ts";
-import { ActorFiles, type ActorKey, type ActorRecord, actorUids, type StoredPrefix } from "./record.ts";
+import { ActorFiles, type ActorKey, type ActorRecord, actorUids } from "./record.ts";
 import { type Releases } from "./releases.ts";
 
 /** How often it is looked whether sandboxes still live: a crash is seen within this time. */
@@ -194,12 +194,6 @@ export class NodeActors {
     });
   }
 
-  /** Removes what a Snapshot object owned. Durable when it resolves, done when the store answers. */
-  async deleteStored({ prefix, name, store }: StoredPrefix): Promise<void> {
-    await this.#node.tombstones.add({ prefix, title: `Snapshot ${name}`, stores: [store] });
-    await this.#node.origins.forget(prefix.actorUid);
-  }
-
   /** The session ended: everything that runs is cut until it is granted anew. */
   async endSession(): Promise<void> {
     await Promise.all(this.all().map((actor) => this.#guard(actor, "cut", () => actor.cut())));
@@ -275,6 +269,7 @@ function newRecord({ actor, grant, program, held, clusterUid, upgradePending }: 
     deleting: false,
     generations: [],
     litter: [],
+    tags: [],
     oldestUnsavedMs: 0,
     floor: 0,
     envDigest: "",

@@ -8,6 +8,12 @@ type OperationType = Operation["type"];
 /** A SYNC operation that went well on the node has no result before `settle` gives it one. */
 type Mode = "ASYNC" | "SYNC";
 
+const names = {
+  RESUME: { metric: "resume", line: "restore timing" },
+  SUSPEND: { metric: "suspend", line: "checkpoint timing" },
+  TAG: { metric: "tag", line: "tag timing" },
+} as const;
+
 /** So many past operations are kept. */
 const KEPT = 16;
 
@@ -114,9 +120,9 @@ export class Operations {
       // The image or the sandbox is what counts, and each is found again without this record.
       log.error("the end of an operation could not be recorded", { operation: operation.id, error });
     }
-    const resume = operation.type === "RESUME";
-    metrics.operation(resume ? "resume" : "suspend", failure === undefined ? "ok" : "failed", phases.fields());
-    log.log(failure === undefined ? "info" : "warn", resume ? "restore timing" : "checkpoint timing", {
+    const { metric, line } = names[operation.type];
+    metrics.operation(metric, failure === undefined ? "ok" : "failed", phases.fields());
+    log.log(failure === undefined ? "info" : "warn", line, {
       operation: operation.id,
       ...fields(),
       ...phases.fields(),

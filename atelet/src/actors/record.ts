@@ -150,6 +150,8 @@ const recordSchema = z.object({
       cold: z.boolean().default(false),
       /** Where its output begins in output.log. */
       outputFrom: z.number().int(),
+      /** The generation that was saved of it for a tag, after which it went on. */
+      taggedGeneration: z.number().int().optional(),
       /** UID of the golden snapshot or tag that it was restored from. */
       fromOrigin: z.string().optional(),
       /** Its root file system began from a tar of changes: whoever restores its memory must say so again. */
@@ -157,6 +159,8 @@ const recordSchema = z.object({
     })
     .optional(),
   origin: originSchema.optional(),
+  /** Which generations the tags mean that are on their way into the store; uid: of the Snapshot object. */
+  tags: z.array(z.object({ uid: z.string(), generation: z.number().int(), epoch: z.number().int() })).default([]),
   crash: z.object({ message: z.string(), timeMs: z.number() }).optional(),
   /** Lives in a row that ended soon, all of one revision and from one source (0: cold). */
   shortLives: z

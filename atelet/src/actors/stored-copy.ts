@@ -2,6 +2,7 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { removeFolder } from "../node-files.ts";
 import { copied } from "../store/object-snapshots.ts";
+import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type ActorPrefix, type Owner, type Stored } from "../store/snapshots.ts";
 import { type NodeContext } from "./node-context.ts";
 import { type StoredPrefix } from "./record.ts";
@@ -34,4 +35,11 @@ export async function copyStored(
   } finally {
     await removeFolder(dir);
   }
+}
+
+export function nothingToTag(name: string): SubstrateError {
+  return new SubstrateError(
+    "INVALID",
+    `actor ${name} has no state yet, so there is nothing to tag: send it a request, or "kubectl ate resume" it, first`,
+  );
 }

@@ -148,6 +148,14 @@ async function ended({ node, id, log }: CheckpointOptions, withinMs: number): Pr
   }
 }
 
+/** What a checkpoint has stopped runs again. */
+export async function goOn({ node, id, running }: Pick<CheckpointOptions, "node" | "id" | "running">): Promise<void> {
+  await node.cgroups.moveBack(id);
+  if (running.cut) return;
+  await node.runtime.resume(id);
+  await node.network.open(running.slot);
+}
+
 /** A failed checkpoint leaves the actor running as if nothing had been asked; throws if its sandbox did not survive. */
 async function undo(
   { node, id, running, generations, log }: CheckpointOptions,
@@ -155,11 +163,7 @@ async function undo(
   cause: unknown,
 ): Promise<void> {
   try {
-    await node.cgroups.moveBack(id);
-    if (!running.cut) {
-      await node.runtime.resume(id);
-      await node.network.open(running.slot);
-    }
+    await goOn({ node, id, running });
   } catch (error) {
     throw new SubstrateError("PROGRAM_EXITED", `the checkpoint failed and the sandbox did not survive it`, {
       cause: new AggregateError([cause, error]),

@@ -25,6 +25,7 @@ import { type NodeContext, type Requests } from "./node-context.ts";
 import { type Program, type StoredPrefix } from "./record.ts";
 import { Releases } from "./releases.ts";
 import { type RouteLevel } from "./route-level.ts";
+import { Tags } from "./tags.ts";
 import { Trials } from "./trial.ts";
 
 /**
@@ -273,6 +274,7 @@ export class TestNode {
   ledger = new MemoryLedger({ limitBytes: 2 ** 30, reserveBytes: 0 });
   actors!: NodeActors;
   trials!: Trials;
+  tags!: Tags;
   tombstones!: Tombstones;
   origins!: Origins;
   #ending = new AbortController();
@@ -376,6 +378,7 @@ export class TestNode {
     await releases.load(Date.now());
     this.actors = new NodeActors(this.context, releases);
     this.trials = new Trials(this.context);
+    this.tags = new Tags(this.context, this.actors);
     await this.actors.start();
   }
 

@@ -2,9 +2,9 @@ import { type SubstrateError, asSubstrateError } from "@substrate/lib/errors.ts"
 import { type Logger } from "@substrate/lib/log.ts";
 import { removeFolder } from "../node-files.ts";
 import { type ActorPrefix } from "../store/snapshots.ts";
-import { type Manifest } from "../store/store.ts";
 import { type ActorVolumes } from "../volumes/actor-volumes.ts";
 import { type Generations } from "./generations.ts";
+import { manifestOf } from "./manifest.ts";
 import { type NodeContext } from "./node-context.ts";
 import { type ActorRecord, type Generation } from "./record.ts";
 
@@ -91,7 +91,7 @@ export class Uploader {
     const newest = generations.newest();
     for (const older of [...generations.all()]) {
       if (newest === undefined || older.generation >= newest.generation) continue;
-      if (older.generation === this.#uploading) continue;
+      if (older.generation === this.#uploading || this.#isTagged(older)) continue;
       await generations.evict(older.generation);
       if (older.storage.state === "COMPLETED") continue;
       generations.forget(older.generation);
@@ -157,7 +157,12 @@ export class Uploader {
       const packed = await this.#packVolumes(target);
       const result = await node
         .store(record.program.store)
-        .commit(this.#options.prefix, this.#manifest(target), generations.path(target.generation), ...packed);
+        .commit(
+          this.#options.prefix,
+          manifestOf(record, target, generations.local(target.generation)),
+          generations.path(target.generation),
+          ...packed,
+        );
       target.storage = {
         state: "COMPLETED",
         manifest: `${target.generation}-${target.epoch}/manifest.json`,
@@ -196,29 +201,6 @@ export class Uploader {
     return [dir];
   }
 
-  #manifest(target: Generation): Omit<Manifest, "files" | "sizeBytes"> {
-    const { record, generations } = this.#options;
-    const local = generations.local(target.generation);
-    const volumes = (local?.volumes ?? []).map(({ name }) => ({ name }));
-    const more = {
-      ...(volumes.length > 0 && { volumes }),
-      ...(local?.rootfsTar === true && { rootfsTar: true }),
-    };
-    return {
-      format: target.fidelity === "Memory" && Object.keys(more).length === 0 ? 1 : 2,
-      actor: { uid: record.actor.uid, namespace: record.actor.namespace, name: record.actor.name },
-      generation: target.generation,
-      epoch: target.epoch,
-      revision: target.revision,
-      imageDigest: target.imageDigest,
-      fidelity: target.fidelity,
-      ...(target.envDigest !== "" && { envDigest: target.envDigest }),
-      sandbox: { class: "gvisor", runtime: target.runtime, architecture: "amd64" },
-      createdAt: new Date(target.createdAtMs).toISOString(),
-      ...more,
-    };
-  }
-
   #failed(target: Generation, error: SubstrateError): void {
     const { node, log, record } = this.#options;
     node.metrics.uploads.inc({ outcome: "failed" });
@@ -254,7 +236,14 @@ export class Uploader {
     if (completed === undefined) return [];
     const stored = generations.all().filter(({ storage }) => storage.state === "COMPLETED");
     const kept = stored.slice(0, record.program.history);
-    return generations.all().filter((one) => one.generation < completed.generation && !kept.includes(one));
+    return generations
+      .all()
+      .filter((one) => one.generation < completed.generation && !kept.includes(one) && !this.#isTagged(one));
+  }
+
+  /** A tag of it is still on its way: until it is there, this is the only place that has its state. */
+  #isTagged({ generation, epoch }: Generation): boolean {
+    return this.#options.record.tags.some((tag) => tag.generation === generation && tag.epoch === epoch);
   }
 
   /** A failing collection blocks nothing and is tried again, also by the next atelet if this one ends meanwhile. */
@@ -267,6 +256,7 @@ export class Uploader {
     }
     let failed = false;
     for (const older of generations.all().filter((g) => g.generation < completed.generation)) {
+      if (this.#isTagged(older)) continue;
       try {
         await generations.evict(older.generation);
         if (!this.#outdated().includes(older)) continue;

@@ -25,6 +25,8 @@ import {
   SuspendMode,
   type SuspendRequest,
   type SuspendResponse,
+  type TagRequest,
+  type TagResponse,
   type TryProgramRequest,
   type TryProgramResponse,
   type WatchActorsRequest,
@@ -42,6 +44,7 @@ import { duplexHandler, type RpcServerOptions, streamHandler, unaryHandler } fro
 import { type Actor } from "../actors/actor.ts";
 import { noEnvironment } from "../actors/environment.ts";
 import { type NodeActors } from "../actors/node-actors.ts";
+import { type Tags } from "../actors/tags.ts";
 import { type Trials } from "../actors/trial.ts";
 import {
   fidelityFromWire,
@@ -69,6 +72,7 @@ import { type ReportStream } from "./report-stream.ts";
 export interface ServicesOptions {
   actors: NodeActors;
   trials: Trials;
+  tags: Tags;
   hub: RouteHub;
   reports: ReportStream;
   sessions: ExecSessions;
@@ -90,6 +94,7 @@ export function ateletServices(options: ServicesOptions): RpcServerOptions["serv
 function operatorService({
   actors,
   trials,
+  tags,
   reports,
   sessions,
   cgroups,
@@ -148,9 +153,20 @@ function operatorService({
       await actors.release(keyFromWire(request.actor), number(request.epoch), { deleting, clusterUid });
       return { done: true, message: "" };
     }),
+    tag: unaryHandler<TagRequest, TagResponse>(handler, async (request) => {
+      follow(request.leader);
+      const { actor, epoch, target, operationId } = request;
+      const stored = await tags.tag({
+        actor: keyFromWire(actor),
+        epoch: number(epoch),
+        target: storedPrefixFromWire(target),
+        operationId,
+      });
+      return { stored: storedToWire(stored) };
+    }),
     deleteStored: unaryHandler<DeleteStoredRequest, DeleteStoredResponse>(handler, async (request) => {
       follow(request.leader);
-      await actors.deleteStored(storedPrefixFromWire(request.prefix));
+      await tags.delete(storedPrefixFromWire(request.prefix));
       return {};
     }),
     setHold: unaryHandler<SetHoldRequest, SetHoldResponse>(handler, async (request) => {

@@ -205,7 +205,10 @@ function generationFolder(generation: number, epoch: number): string {
 }
 
 /** A generation as the only one of another owner. */
-export function copied(source: Manifest, owner: Owner): { key: string; manifest: Manifest } {
+export function copied<M extends Omit<Manifest, "files" | "sizeBytes">>(
+  source: M,
+  owner: Owner,
+): { key: string; manifest: M } {
   const { actor, generation, epoch } = source;
   const manifest = {
     ...source,
