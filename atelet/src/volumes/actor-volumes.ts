@@ -238,7 +238,6 @@ export class ActorVolumes {
   async close(): Promise<void> {
     this.#closing.abort();
     await Promise.allSettled([...this.#jobs]);
-    await this.#flattening;
     await this.settled();
     await unmountBelow(this.#options.tools.mounts, this.#options.dir);
   }
@@ -265,6 +264,7 @@ export class ActorVolumes {
 
   /** Resolves when nothing of it is under way. */
   async settled(): Promise<void> {
+    await this.#flattening;
     await this.exclusive(() => Promise.resolve());
     await this.#disposing;
   }

@@ -13,6 +13,7 @@ export interface UsageWatchOptions {
   /** Where the volumes are mounted. */
   mounted: () => { name: string; path: string }[];
   limits: readonly { name: string; sizeLimitBytes: number }[];
+  everyMs?: number;
   /** After each measurement that found another volume above its limit, or none any more. */
   crossed: () => void;
   /** A volume was above its limit at two measurements in a row. */
@@ -73,7 +74,7 @@ export class UsageWatch {
         if (before !== undefined && now !== undefined) this.#options.exceeded(now);
         this.#schedule();
       });
-    }, EVERY_MS);
+    }, this.#options.everyMs ?? EVERY_MS);
     this.#timer.unref();
   }
 
