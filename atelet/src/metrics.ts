@@ -8,6 +8,7 @@ export interface AteletMetrics {
   /** Observes every phase of one finished operation, in the milliseconds of Phases.fields(). */
   operation(operation: "resume" | "suspend" | "tag", outcome: "ok" | "failed", fields: Record<string, number>): void;
   crashes: Counter;
+  crashLoops: Counter;
   uploads: Counter<"outcome">;
   overdueLoans: Counter;
   tombstones: Gauge;
@@ -81,6 +82,11 @@ export function createAteletMetrics(registry: Registry, ledger: Ledger, runningA
       name: "substrate_atelet_origin_starts_total",
       help: "First starts of actors from a golden snapshot or a tag.",
       labelNames: ["kind", "outcome"],
+      registers: [registry],
+    }),
+    crashLoops: new Counter({
+      name: "substrate_atelet_crash_loops_total",
+      help: "Actors that ended soon after their start so often that only a person starts them again.",
       registers: [registry],
     }),
     overdueLoans: new Counter({

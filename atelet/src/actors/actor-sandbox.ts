@@ -7,7 +7,7 @@ import { type ActorVolumes } from "../volumes/actor-volumes.ts";
 import { UsageWatch, type VolumeUsage } from "../volumes/usage.ts";
 import { BackgroundLoad } from "./background-load.ts";
 import { type Beginning } from "./beginning.ts";
-import { ending } from "./ending.ts";
+import { ending, endingMeanwhile } from "./ending.ts";
 import { EnvironmentFile } from "./environment.ts";
 import { type Generations } from "./generations.ts";
 import { Launcher } from "./launcher.ts";
@@ -140,6 +140,12 @@ export class ActorSandbox {
       crashed(`its sandbox could not be adopted: ${asSubstrateError(error).message}`, { byItself: false });
       record.sandbox = undefined;
     }
+  }
+
+  /** How it ended by itself while there was no atelet; undefined if its node is what ended it. To be asked before `clear`. */
+  endingMeanwhile(): Promise<string | undefined> {
+    const { node, id, record } = this.#options;
+    return endingMeanwhile(node, id, record.program);
   }
 
   /** Removes what an earlier atelet left of a sandbox that is gone, or saved already. */

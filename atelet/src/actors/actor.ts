@@ -85,6 +85,9 @@ export class Actor {
       over: () => {
         this.#publish();
       },
+      looping: () => {
+        node.metrics.crashLoops.inc();
+      },
     });
     this.#terms = new Terms(record, new EnvironmentFile(files.environment), () => this.#save({ durable: true }));
     this.#watch = new ReadyzWatch({
@@ -221,9 +224,10 @@ export class Actor {
       newest.createdAtMs > was.startedAtMs &&
       newest.generation !== was.taggedGeneration;
     if (was !== undefined && (sandbox === "gone" || (sandbox === "paused" && saved))) {
+      const why = saved ? undefined : await this.#sandbox.endingMeanwhile();
       await this.#sandbox.clear(was);
       if (saved) this.volumes.saved({ generation: newest.generation, epoch: newest.epoch });
-      else this.#crashed("its sandbox was gone when the atelet came back", false);
+      else this.#crashed(why ?? "its sandbox was gone when the atelet came back", why !== undefined);
       this.record.sandbox = undefined;
     } else if (was !== undefined) {
       await this.#sandbox.adopt(was, sandbox === "paused");
@@ -292,7 +296,8 @@ export class Actor {
     if (this.record.held) throw new SubstrateError("HELD", heldMessage(this.name));
     if (this.#node.stopping.aborted) throw stopping(this.name);
     // A repeated call for the same operation joins it, or hears that it is done; another choice can do neither.
-    const repeated = this.record.lastOperation?.id === operationId;
+    const done = this.record.operations.some(({ id, result }) => id === operationId && result === "SUCCEEDED");
+    const repeated = done || this.record.lastOperation?.id === operationId;
     if (this.#operations.type === "RESUME") {
       if (from !== undefined && !repeated) throw busy(this.name);
       await this.#operations.done();
@@ -303,10 +308,12 @@ export class Actor {
       this.#operations.instant("RESUME", operationId, "ASYNC");
       return;
     }
-    if (from !== undefined) this.#lives.forgive();
+    // What was chosen once and came to pass must not give up what was saved since.
+    const chosen = done ? undefined : from;
+    if (chosen !== undefined) this.#lives.forgive();
     const refusal = this.#lives.refusal();
     if (refusal !== undefined) throw refusal;
-    await this.#operations.run("RESUME", operationId, "ASYNC", (phases) => this.#resume(phases, from));
+    await this.#operations.run("RESUME", operationId, "ASYNC", (phases) => this.#resume(phases, chosen));
   }
 
   /** The last resort before the node's processes end: whatever its session, what runs is saved on the node. */

@@ -31,10 +31,20 @@ export async function ending(node: NodeContext, id: string, program: Program, no
   return `${how}, after it had been refused more processes and threads than a sandbox may have (${processes})`;
 }
 
-async function exitStatus(node: NodeContext, id: string): Promise<ExitStatus | undefined> {
+/** Of a sandbox that ended while there was no atelet: undefined if it went down with its supervisor, or the machine. */
+export async function endingMeanwhile(node: NodeContext, id: string, program: Program): Promise<string | undefined> {
+  const status = await exitStatus(node, id, { longAgo: true });
+  return status && ending(node, id, program, "its program ended");
+}
+
+async function exitStatus(
+  node: NodeContext,
+  id: string,
+  options?: { longAgo: boolean },
+): Promise<ExitStatus | undefined> {
   if (await node.runtime.alive(id)) return undefined;
   const process = await node.runtime.process(id);
-  return process && node.exits.of(process);
+  return process && node.exits.of(process, options);
 }
 
 function describe(status: ExitStatus): string {

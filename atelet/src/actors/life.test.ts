@@ -175,6 +175,16 @@ describe("crash loop", () => {
     expect(actor.state).toBe("RUNNING");
   });
 
+  it("one that ended while there was no atelet is said and counted all the same", async () => {
+    const actor = await granted();
+    await actor.resume();
+    node.runtime.end({ code: 3 });
+    await node.restart();
+    const { record } = node.actors.get(key.uid);
+    expect(record.crash?.message).toContain("its program exited with code 3");
+    expect(record.shortLives).toMatchObject({ generation: 0, count: 1 });
+  });
+
   it("lives that its node ended are not the program's fault", async () => {
     const actor = await granted();
     await actor.resume();
@@ -313,6 +323,16 @@ describe("start from", () => {
     await actor.resume(request);
     await expect(actor.resume(from(boot))).rejects.toThrow("is running: suspend it first");
     expect(node.runtime.only().memory).toBe(1);
+  });
+
+  it("a choice that came to pass and is asked for again, long after: nothing saved since is given up", async () => {
+    const actor = await savedTimes(2);
+    const request = { operationId: "one", ...from(generation(1)) };
+    await actor.resume(request);
+    node.runtime.only().memory = 9;
+    await suspend(actor);
+    await actor.resume(request);
+    expect(node.runtime.only().memory).toBe(9);
   });
 
   it("kill -9 after the start and before it was recorded: as if it had never been asked", async () => {

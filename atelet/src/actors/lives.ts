@@ -14,6 +14,8 @@ export interface LivesOptions {
   name: string;
   /** Called when a pause between two tries is over. */
   over: () => void;
+  /** Called when a crash loop begins. */
+  looping: () => void;
 }
 
 /**
@@ -24,11 +26,13 @@ export class Lives {
   readonly #record: ActorRecord;
   readonly #name: string;
   readonly #backOff: RestartBackOff;
+  readonly #looping: () => void;
 
-  constructor({ record, name, over }: LivesOptions) {
+  constructor({ record, name, over, looping }: LivesOptions) {
     this.#record = record;
     this.#name = name;
     this.#backOff = new RestartBackOff(over);
+    this.#looping = looping;
   }
 
   /** Why nothing may start it now; with a time to try again, unless that would not help. */
@@ -72,7 +76,8 @@ export class Lives {
     const same = before?.generation === generation && before.revision === revision;
     const count = same ? before.count + 1 : 1;
     record.shortLives = { generation, revision, count };
-    if (count < LOOP_AFTER) return;
+    if (count < LOOP_AFTER || record.crashLoop !== undefined) return;
+    this.#looping();
     const source = generation === 0 ? "a cold start" : `generation ${generation}`;
     const { name } = record.actor;
     record.crashLoop = {

@@ -27,8 +27,8 @@ export interface Routers {
 
 /** How processes of sandboxes ended. Implemented by the channel to the supervisor, which reaps them. */
 export interface Exits {
-  /** Waits a moment if it isn't known yet; undefined if it stays so. */
-  of(process: ProcessIdentity): Promise<ExitStatus | undefined>;
+  /** Waits a moment if it isn't known yet, unless it ended long ago; undefined if it stays so. */
+  of(process: ProcessIdentity, options?: { longAgo: boolean }): Promise<ExitStatus | undefined>;
 }
 
 /** Routers, and what else is open for an actor on this node. */

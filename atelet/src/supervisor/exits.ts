@@ -31,9 +31,9 @@ export class Exits {
     this.#news = Promise.withResolvers();
   }
 
-  /** Waits a moment if it isn't known yet; undefined if it stays so. */
-  async of(process: Pick<Exit, "pid" | "startTicks">): Promise<ExitStatus | undefined> {
-    const over = delay(PATIENCE_MS, "over" as const, { ref: false });
+  /** Waits a moment if it isn't known yet, unless it ended long ago; undefined if it stays so. */
+  async of(process: Pick<Exit, "pid" | "startTicks">, options = { longAgo: false }): Promise<ExitStatus | undefined> {
+    const over = delay(options.longAgo ? 0 : PATIENCE_MS, "over" as const, { ref: false });
     for (;;) {
       const status = this.#statuses.get(keyOf(process));
       if (status !== undefined || (await Promise.race([this.#news.promise, over])) === "over") return status;

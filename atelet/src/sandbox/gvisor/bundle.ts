@@ -110,7 +110,8 @@ export async function writeBundle(spec: SandboxSpec, options: { cpuQuota: boolea
   const path = join(spec.bundleDir, "config.json");
   const temporary = `${path}.new`;
   try {
-    await writeFile(temporary, JSON.stringify(ociConfig(spec, options.cpuQuota)));
+    // The environment is in it, and secrets in that.
+    await writeFile(temporary, JSON.stringify(ociConfig(spec, options.cpuQuota)), { mode: 0o600 });
     await rename(temporary, path);
   } catch (error) {
     await rm(temporary, { force: true });
