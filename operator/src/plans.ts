@@ -12,7 +12,7 @@ import { keyOf } from "@substrate/lib/kube/client.ts";
 import { type Reflector } from "@substrate/lib/kube/reflector.ts";
 import { type Choice } from "./choices.ts";
 import { type EnvOwner, type Environments, mergeEnv } from "./environment.ts";
-import { type Origins } from "./origins.ts";
+import { isUnstartedFork, type Origins } from "./origins.ts";
 import { buildProgram } from "./program.ts";
 import { notReady, requireTemplate } from "./programs.ts";
 import { type Revisions, type StoredRevision } from "./revisions.ts";
@@ -80,7 +80,8 @@ export class Plans {
     const decision = await this.decide(actor, report, choice, begins?.revision);
     const { revision, startFrom, tie } = decision;
     const plan = await this.#plan(actor, template, revision, begins?.origin);
-    if (tie.kind === "none" || tie.kind === "running" || tie.revision === revision || !isOwnState(choice)) {
+    const isSaved = tie.kind === "memory" || tie.kind === "files";
+    if (!isSaved || tie.revision === revision || !isOwnState(choice)) {
       return { ...plan, startFrom, upgrade: undefined };
     }
     const present = { ...(await this.#plan(actor, template, tie.revision, undefined)), upgradePending: true };
@@ -89,7 +90,18 @@ export class Plans {
 
   /** Of one that runs, or sleeps on as it is. A Secret that is gone meanwhile doesn't stand in its way. */
   async present(actor: Actor, revision: string): Promise<ActorPlan> {
-    return this.#plan(actor, this.#template(actor), revision, undefined, true);
+    return this.#plan(actor, this.#template(actor), revision, await this.#source(actor), true);
+  }
+
+  /** Of a fork that was never saved: should it crash, it begins from there again. A tag that is gone is needed no more. */
+  async #source(actor: Actor): Promise<Origin | undefined> {
+    if (!isUnstartedFork(actor)) return undefined;
+    try {
+      return (await this.#options.origins.of(actor, this.#template(actor)))?.origin;
+    } catch (error) {
+      if (error instanceof SubstrateError) return undefined;
+      throw error;
+    }
   }
 
   /**
@@ -115,8 +127,9 @@ export class Plans {
     }
     const own = tie.revision;
     const newest = template.status?.phase === "Ready" ? template.status.revision : undefined;
-    const wanted =
-      tie.kind === "memory" && choice.kind === "newest" && template.spec.upgrade === "Manual" ? own : newest;
+    const isBound = tie.kind === "memory" || tie.kind === "unsaved";
+    const stays = isBound && choice.kind === "newest" && template.spec.upgrade === "Manual";
+    const wanted = stays ? own : newest;
     const revision = wanted ?? own;
     if (revision === undefined) throw notReady(actor, template);
     if (own === undefined || revision === own) return { revision, tie, startFrom, refused: undefined };
@@ -125,8 +138,8 @@ export class Plans {
       throw new SubstrateError("UPGRADE_REFUSED", `Actor ${keyOf(actor)}: ${refused}`);
     }
     if (refused !== undefined) return { revision: own, tie, startFrom, refused };
-    // a memory image fits no other program: it starts cold, with its volumes
-    return { revision, tie, startFrom: tie.kind === "memory" ? boot : startFrom, refused: undefined };
+    // a memory image, its own or that of a tag, fits no other program: it starts cold, with its volumes
+    return { revision, tie, startFrom: tie.kind === "files" ? startFrom : boot, refused: undefined };
   }
 
   /** The variables of a program of this revision, unresolved. */

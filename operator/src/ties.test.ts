@@ -51,7 +51,7 @@ describe("tieOf", () => {
 
   it("is nothing after a cold start that no generation followed", () => {
     const cold = report([generation(2n, "r1")], { floor: 2n });
-    expect(tieOf(actor({ generation: 2, revision: "r1" }), cold)).toEqual({ kind: "none", revision: "r9" });
+    expect(tieOf(actor({ generation: 2, revision: "r1" }), cold)).toEqual({ kind: "unsaved", revision: "r9" });
     expect(isBehindFloor(cold)).toBe(true);
     expect(isBehindFloor(report([generation(3n, "r9"), generation(2n, "r1")], { floor: 2n }))).toBe(false);
     expect(isBehindFloor(report([]))).toBe(false);

@@ -15,7 +15,9 @@ export type Tie =
   | { kind: "memory"; revision: string; generation: number }
   /** Files: any revision that has its volumes. */
   | { kind: "files"; revision: string; generation: number }
-  /** It starts cold, or from its origin; the revision that ran last, if one did. */
+  /** It was started cold, or from a tag, after its newest generation, and goes on from that. */
+  | { kind: "unsaved"; revision: string }
+  /** It was never saved: it starts cold, or from its origin. The revision that ran last, if one did. */
   | { kind: "none"; revision: string | undefined };
 
 /** Whether a program may be there: nothing about it may be changed but its grant. */
@@ -49,7 +51,7 @@ export function tieOf(actor: Actor, report: ActorReport | undefined): Tie {
   if (report !== undefined && isAwake(report)) return { kind: "running", revision: report.revision };
   if (report !== undefined && report.generations.length > 0) {
     const source = report.generations.find((one) => one.generation > report.floor && isUsable(one));
-    if (source === undefined) return { kind: "none", revision: report.revision };
+    if (source === undefined) return { kind: "unsaved", revision: report.revision };
     const { revision } = source;
     const kind = source.fidelity === Fidelity.FIDELITY_ROOTFS || source.fidelity === Fidelity.FIDELITY_DATA;
     return { kind: kind ? "files" : "memory", revision, generation: Number(source.generation) };
