@@ -291,7 +291,8 @@ export class Actor {
 
   /** Resolves when the program is ready. Joins a resume under way; runs after a suspend under way. */
   async resume({ operationId = randomUUID(), from }: ResumeRequest = {}): Promise<void> {
-    for (const type of ["SUSPEND", "TAG"] as const) await this.#operations.idle(type);
+    if (this.#operations.type === "TAG") await this.#operations.idle("TAG");
+    if (this.#operations.type === "SUSPEND") await this.#operations.idle("SUSPEND");
     this.#refuseIfGone();
     if (this.record.held) throw new SubstrateError("HELD", heldMessage(this.name));
     if (this.#node.stopping.aborted) throw stopping(this.name);
@@ -330,7 +331,7 @@ export class Actor {
   /** The generation that holds the actor's state; undefined if it never ran. */
   async suspend(request: SuspendRequest): Promise<Generation | undefined> {
     const { operationId, mode, force, targetGeneration, fidelity = this.record.program.onSuspend } = request;
-    await this.#operations.idle("TAG");
+    if (this.#operations.type === "TAG") await this.#operations.idle("TAG");
     this.#refuseIfGone();
     if (fidelity === "Data" && this.record.program.volumeMounts.length === 0) throw nothingToSave(this.name);
     if (this.#operations.type === "RESUME") throw busy(this.name);
