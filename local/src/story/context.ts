@@ -128,8 +128,10 @@ export class StoryContext {
     if (ended.result === "Failed") throw new Error(`suspend of ${this.name}: ${ended.message ?? ""}`);
   }
 
+  /** Of actors: a Template's golden snapshot is not among them. */
   async snapshots(): Promise<Snapshot[]> {
-    return (await this.cluster.client.list(snapshots, { namespace: this.namespace })).items;
+    const { items } = await this.cluster.client.list(snapshots, { namespace: this.namespace });
+    return items.filter(({ spec }) => spec.actorRef !== undefined);
   }
 
   /** `<generation> <state>` of the status, newest first. */
