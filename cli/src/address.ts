@@ -13,7 +13,7 @@ export function actorPath({ namespace, name }: ActorAddress): string {
   return `${actorsPath(namespace)}/${encodeURIComponent(name)}`;
 }
 
-export type Subresource = "suspend" | "resume" | "log" | "proxy";
+export type Subresource = "suspend" | "resume" | "log" | "proxy" | "exec" | "usage" | "operations";
 
 export function subresourcePath({ namespace, name }: ActorAddress, subresource: Subresource): string {
   const scope = `/namespaces/${encodeURIComponent(namespace)}`;

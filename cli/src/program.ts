@@ -1,12 +1,39 @@
 import { Command } from "commander";
-import { getCommand, logCommand, proxyCommand, resumeCommand, suspendCommand, type Terminal } from "./commands.ts";
+import { completionCommand } from "./commands/completion.ts";
+import { cpCommand } from "./commands/cp.ts";
+import { describeCommand } from "./commands/describe.ts";
+import { doctorCommand } from "./commands/doctor.ts";
+import { execCommand } from "./commands/exec.ts";
+import { forkCommand } from "./commands/fork.ts";
+import { getCommand } from "./commands/get.ts";
+import { logCommand } from "./commands/log.ts";
+import { proxyCommand } from "./commands/proxy.ts";
+import { resumeCommand } from "./commands/resume.ts";
+import { suspendCommand } from "./commands/suspend.ts";
+import { tagCommand } from "./commands/tag.ts";
+import { topCommand } from "./commands/top.ts";
 import { withConnection } from "./config.ts";
 import { exitCodes } from "./failure.ts";
+import { type Terminal } from "./terminal.ts";
 import { version } from "./version.ts";
 
 /** All commands, with their help. */
 export function program(terminal: Terminal): Command {
-  const makers = [getCommand, suspendCommand, resumeCommand, logCommand, proxyCommand];
+  const makers = [
+    getCommand,
+    describeCommand,
+    suspendCommand,
+    resumeCommand,
+    logCommand,
+    execCommand,
+    cpCommand,
+    tagCommand,
+    forkCommand,
+    topCommand,
+    proxyCommand,
+    doctorCommand,
+    completionCommand,
+  ];
   const commands = makers.map((make) => make(terminal).exitOverride());
   const names = commands.map((command) => command.name()).join(", ");
   const root = withConnection(new Command("kubectl ate"))
@@ -33,7 +60,7 @@ function help(): string {
   return `
 An actor sleeps as a snapshot and comes back, with its memory, when a request for it arrives.
 These commands do now what otherwise happens by itself; everything else is kubectl's:
-  kubectl get actors,snapshots        kubectl describe actor NAME        kubectl delete actor NAME
+  kubectl apply -f FILE        kubectl get actors,snapshots,templates        kubectl delete actor NAME
 
 Exit codes:
   0  done

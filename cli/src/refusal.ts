@@ -76,7 +76,7 @@ function retryHint(said: StatusObject | undefined): string | undefined {
   return seconds === undefined ? undefined : `try again in ${seconds} s`;
 }
 
-function rbacHint(connection: Connection, { verb, resource, group }: Asked): string {
+export function rbacHint(connection: Connection, { verb, resource, group }: Asked): string {
   const name = `ate-${resource.replace("/", "-")}`;
   const { namespace } = connection;
   return (

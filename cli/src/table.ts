@@ -1,5 +1,6 @@
 import type { Actor, SnapshotEntry } from "@substrate/crds/actor.ts";
 import { formatBytes, formatDurationMs } from "@substrate/lib/resources.ts";
+import { columns } from "./columns.ts";
 import { shortState } from "./states.ts";
 
 export interface TableOptions {
@@ -50,21 +51,7 @@ function wideColumns({ status }: Actor): string[] {
   ];
 }
 
-function age(creationTimestamp: string | undefined, nowMs: number): string {
+export function age(creationTimestamp: string | undefined, nowMs: number): string {
   if (creationTimestamp === undefined) return "-";
   return formatDurationMs(Math.max(0, Math.floor((nowMs - Date.parse(creationTimestamp)) / 1000) * 1000));
-}
-
-/** Columns as wide as their widest cell, three spaces between them, as kubectl has it. */
-function columns(rows: readonly (readonly string[])[]): string {
-  const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => (row[i] ?? "").length)));
-  return rows
-    .map((row) =>
-      row
-        .map((cell, i) => cell.padEnd(widths[i] ?? 0))
-        .join("   ")
-        .trimEnd(),
-    )
-    .map((line) => `${line}\n`)
-    .join("");
 }

@@ -214,9 +214,9 @@ test("wrong usage says what is right", async () => {
   const mistyped = await ate(["suspnd", "counter"]);
   expect(mistyped.code).toBe(2);
   expect(mistyped.stderr).toContain("Did you mean suspend?");
-  const unknown = await ate(["describe", "counter"]);
+  const unknown = await ate(["explain", "counter"]);
   expect(unknown.code).toBe(2);
-  expect(unknown.stderr).toContain("commands are get, suspend, resume, log, proxy");
+  expect(unknown.stderr).toContain("commands are get, describe, suspend, resume, log, exec,");
   expect(await ate(["--version"])).toMatchObject({ code: 0, stdout: "0.1.0\n" });
 });
 

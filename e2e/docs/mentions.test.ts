@@ -15,7 +15,7 @@ function codeOf(page: string): string[] {
   ];
 }
 
-const root = program({ stdout: process.stdout, stderr: process.stderr });
+const root = program({ stdin: process.stdin, stdout: process.stdout, stderr: process.stderr });
 const commandNames = new Map(
   root.commands.map((command) => [
     command.name(),
