@@ -18,7 +18,8 @@ beforeAll(async () => {
   mkdirSync(folder);
   const { reference } = await buildShellCounter(join(folder, "image"));
   const manifest = join(folder, "counter.yaml");
-  writeFileSync(manifest, await renderExample("counter", { image: reference }));
+  const rendered = await renderExample("counter", { image: reference });
+  writeFileSync(manifest, rendered.replace("  snapshots:\n", "  drainTimeout: 1s\n  snapshots:\n"));
   await story.kubectl("apply", "-f", manifest);
   await story.kubectl("wait", "--for=condition=Ready", "template/counter", "--timeout=60s");
 });
@@ -47,7 +48,7 @@ test("what cannot be run is said with the actor's name", async () => {
   expect(await ate("exec", "counter", "--", "nosuch")).toEqual({
     code: 1,
     output:
-      'error: actor default/counter: cannot run "nosuch" in it: there is no executable "nosuch" in PATH [/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin]: no such file or directory (INVALID)\n' +
+      'error: actor default/counter: cannot run "nosuch" in it: there is no executable "nosuch" in PATH [/usr/local/sbin /usr/local/bin /usr/sbin /usr/bin /sbin /bin]: no such file or directory (INVALID)\n' +
       "only programs of the actor's own image can be run in it\n",
   });
   const missing = await ate("exec", "countr", "--", "ls");
