@@ -12,6 +12,7 @@ import { detectCgroups } from "@substrate/atelet/cgroups/detect.ts";
 import { type ActorNetwork, type Slot } from "@substrate/atelet/network/network.ts";
 import { GvisorRuntime } from "@substrate/atelet/sandbox/gvisor/runtime.ts";
 import { OverlayMounts, unmountBelow } from "@substrate/atelet/volumes/mounts.ts";
+import { buildCounter } from "@substrate/examples/programs.ts";
 import { createLogger } from "@substrate/lib/log.ts";
 import pLimit from "p-limit";
 import { buildKeeper } from "../programs/keeper.ts";
@@ -115,10 +116,13 @@ export class VolumesRig {
   static async open(): Promise<VolumesRig> {
     const rig = new VolumesRig(await mkdtemp(join(tmpdir(), "vol-")));
     await buildKeeper(join(rig.dir, "keeper"));
+    await buildCounter(join(rig.dir, "counter"));
     const rootfs = join(rig.dir, "rootfs");
     await mkdir(join(rootfs, "run", "ate"), { recursive: true });
     for (const name of ["proc", "dev", "sys", "tmp"]) await mkdir(join(rootfs, name));
-    await copyFile(join(rig.dir, "keeper", "bin", "keeper"), join(rootfs, "keeper"));
+    for (const name of ["keeper", "counter"]) {
+      await copyFile(join(rig.dir, name, "bin", name), join(rootfs, name));
+    }
     rig.#cgroups = await detectCgroups(rig.#cgroupParent);
     await rig.start("node");
     return rig;
