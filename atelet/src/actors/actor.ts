@@ -9,6 +9,7 @@ import { Generations } from "./generations.ts";
 import { type VolumeUsage } from "../volumes/usage.ts";
 import { ActorVolumes } from "../volumes/actor-volumes.ts";
 import { ActorSandbox } from "./actor-sandbox.ts";
+import { crashReport } from "./crash-report.ts";
 import { EnvironmentFile } from "./environment.ts";
 import { Lives } from "./lives.ts";
 import { lastLines } from "./output-log.ts";
@@ -16,12 +17,12 @@ import { type NodeContext } from "./node-context.ts";
 import { Operations } from "./operations.ts";
 import { ReadyzWatch } from "./readyz-watch.ts";
 import { type ActorFiles, type ActorRecord, type Fidelity, type Generation, type StoredPrefix } from "./record.ts";
-import { alreadyRuns, busy, heldMessage, nothingToSave, requestsOpen, stopping, upgradePending } from "./refusals.ts";
+import { alreadyRuns, busy, heldMessage, nothingToSave, stopping, upgradePending } from "./refusals.ts";
 import { type RouteLevel } from "./route-level.ts";
+import { Saving } from "./saving.ts";
 import { type SourceOptions } from "./source.ts";
 import { rewindHead, type StartFrom } from "./start-from.ts";
 import { start } from "./start.ts";
-import { checkpoint, goOn } from "./suspend.ts";
 import { nothingToTag } from "./stored-copy.ts";
 import { Tagging } from "./tagging.ts";
 import { type Assignment, Terms } from "./terms.ts";
@@ -63,6 +64,7 @@ export class Actor {
   readonly #operations: Operations;
   readonly #uploader: Uploader;
   readonly #tagging: Tagging;
+  readonly #saving: Saving;
   readonly #lives: Lives;
   readonly #terms: Terms;
   readonly #watch: ReadyzWatch;
@@ -157,6 +159,22 @@ export class Actor {
         this.#crashed(message, byItself);
       },
       save,
+    });
+    this.#saving = new Saving({
+      id: this.id,
+      name: this.name,
+      files,
+      sandbox: this.#sandbox,
+      uploader: this.#uploader,
+      tagging: this.#tagging,
+      lives: this.#lives,
+      watch: this.#watch,
+      closeGate: () => {
+        this.#gateId += 1;
+        this.#publish();
+        return this.#gateId;
+      },
+      source: (phases) => this.#sourceOptions(phases),
     });
   }
 
@@ -322,7 +340,7 @@ export class Actor {
     await this.#operations.idle();
     if (this.#sandbox.running !== undefined) {
       await this.#operations.run("SUSPEND", randomUUID(), "ASYNC", (phases) =>
-        this.#suspend(phases, { force: true, fidelity: "Memory" }),
+        this.#saving.suspend(phases, { force: true, fidelity: "Memory" }),
       );
     }
     await this.#sandbox.settled();
@@ -337,7 +355,9 @@ export class Actor {
     if (this.#operations.type === "RESUME") throw busy(this.name);
     if (this.#operations.type === "SUSPEND") await this.#operations.done();
     else if (this.#sandbox.running !== undefined && this.#isUnsaved(targetGeneration)) {
-      await this.#operations.run("SUSPEND", operationId, mode, (phases) => this.#suspend(phases, { force, fidelity }));
+      await this.#operations.run("SUSPEND", operationId, mode, (phases) =>
+        this.#saving.suspend(phases, { force, fidelity }),
+      );
     } else this.#operations.instant("SUSPEND", operationId, mode);
     const newest = this.generations.newest();
     if (mode === "SYNC") await this.#flush(newest, operationId);
@@ -490,10 +510,10 @@ export class Actor {
 
   async #tagRunning(phases: Phases, uid: string): Promise<void> {
     if (this.record.program.volumeMounts.length === 0) {
-      await this.#saveAndGoOn(phases, uid);
+      await this.#saving.goOn(phases, uid);
       return;
     }
-    await this.#suspend(phases, { force: false, fidelity: "Memory" });
+    await this.#saving.suspend(phases, { force: false, fidelity: "Memory" });
     const newest = this.generations.newest();
     if (newest !== undefined) this.#tagging.decide(uid, newest);
     try {
@@ -502,69 +522,6 @@ export class Actor {
       // The tag has what it wants; whoever needs the program wakes it, and hears why it can't be.
       this.#log.warn("did not start again after it was saved for a tag", { error });
     }
-  }
-
-  async #saveAndGoOn(phases: Phases, uid: string): Promise<void> {
-    const { record } = this;
-    const { running } = this.#sandbox;
-    if (running === undefined) throw new SubstrateError("PROGRAM_EXITED", `actor ${this.name} does not run any more`);
-    this.#watch.end();
-    // Routers hold new requests for the moment; what is open stays open.
-    this.#gateId += 1;
-    this.#publish();
-    try {
-      await phases.run("load", () => running.load.finish());
-      const options = { ...this.#sourceOptions(phases), id: this.id, running };
-      const generation = await checkpoint({ ...options, fidelity: "Memory" });
-      this.#tagging.decide(uid, generation);
-      if (record.sandbox !== undefined) record.sandbox.taggedGeneration = generation.generation;
-      // Before it goes on: what it does from now on is not in that generation, and the next atelet must know.
-      await this.files.save(record, { durable: false }).catch((error: unknown) => {
-        this.#log.error("a tag could not be recorded", { error });
-      });
-      await phases.run("goOn", () => goOn(options));
-    } catch (error) {
-      const { code, message } = asSubstrateError(error);
-      if (code === "RESTORE_FAILED" || !(await this.#sandbox.alive())) await this.#sandbox.died(running, message);
-      throw error;
-    } finally {
-      if (this.#sandbox.running === running) this.#watch.begin();
-    }
-    if (record.oldestUnsavedMs === 0) record.oldestUnsavedMs = Date.now();
-    await this.#uploader.dropReplaced();
-    this.#uploader.schedule();
-  }
-
-  async #suspend(phases: Phases, { force, fidelity }: { force: boolean; fidelity: Fidelity }): Promise<void> {
-    const { record } = this;
-    const { running } = this.#sandbox;
-    if (running === undefined) throw new SubstrateError("PROGRAM_EXITED", `actor ${this.name} does not run any more`);
-    this.#watch.end();
-    this.#gateId += 1;
-    this.#publish();
-    const open = await phases.run("drain", () =>
-      this.#node.routers.drain(record.actor.uid, this.#gateId, record.program.drainTimeoutMs),
-    );
-    if (open > 0 && !force) {
-      throw requestsOpen(this.name, open, record.program.drainTimeoutMs);
-    }
-    if (open > 0) await this.#node.routers.cut(record.actor.uid);
-    try {
-      await phases.run("load", () => running.load.finish());
-      await this.#sandbox.refuseOverLimit(running, phases);
-      await checkpoint({ ...this.#sourceOptions(phases), id: this.id, running, fidelity });
-    } catch (error) {
-      const { code, message } = asSubstrateError(error);
-      if (code === "RESTORE_FAILED" || !(await this.#sandbox.alive())) await this.#sandbox.died(running, message);
-      throw error;
-    }
-    if (record.oldestUnsavedMs === 0) record.oldestUnsavedMs = Date.now();
-    record.crash = undefined;
-    this.#lives.slept();
-    await phases.run("teardown", () => this.#sandbox.stop(running));
-    await this.#uploader.dropReplaced();
-    this.#uploader.schedule();
-    this.volumes.flattenSoon();
   }
 
   /** The second half of a sync suspend: only now its operation has a result. */
@@ -583,28 +540,12 @@ export class Actor {
   /** @param byItself false when its node was at fault. */
   #crashed(message: string, byItself: boolean): void {
     const output = lastLines(this.files.log, this.record.sandbox?.outputFrom);
-    const parts = [message, this.#whatIsLeft(), ...(output === "" ? [] : [`its last output: ${output}`])];
-    this.record.crash = { message: parts.join("; "), timeMs: Date.now() };
+    const report = crashReport(message, this.record, this.generations, output);
+    this.record.crash = { message: report, timeMs: Date.now() };
     this.#node.metrics.crashes.inc();
     this.#watch.end();
     this.#lives.crashed(message, this.record.sandbox, byItself);
     this.#log.warn("crashed", { message, output });
-  }
-
-  /** What the next start goes on from. */
-  #whatIsLeft(): string {
-    const { stacks } = this.record.volumes;
-    const [usable] = this.generations.usable();
-    if (usable === undefined) {
-      return stacks.length === 0
-        ? "nothing of it was saved: the next start is from nothing"
-        : "no snapshot of it was made: the next start is cold, with its volumes as they are";
-    }
-    const { generation, fidelity } = usable;
-    if (fidelity !== "Memory")
-      return `the next resume starts it cold from generation ${generation}, with its volumes as they are`;
-    const volumes = stacks.length === 0 ? "" : ", its volumes with it";
-    return `the next resume goes on from generation ${generation}${volumes}`;
   }
 
   #sourceOptions(phases: Phases): SourceOptions {

@@ -1,0 +1,109 @@
+import { SubstrateError, asSubstrateError } from "@substrate/lib/errors.ts";
+import { type Phases } from "@substrate/lib/phases.ts";
+import { type ActorSandbox } from "./actor-sandbox.ts";
+import { type Lives } from "./lives.ts";
+import { type ReadyzWatch } from "./readyz-watch.ts";
+import { type ActorFiles, type Fidelity } from "./record.ts";
+import { requestsOpen } from "./refusals.ts";
+import { type Running } from "./running.ts";
+import { type SourceOptions } from "./source.ts";
+import { checkpoint, goOn } from "./suspend.ts";
+import { type Tagging } from "./tagging.ts";
+import { type Uploader } from "./uploader.ts";
+
+export interface SavingOptions {
+  id: string;
+  /** <namespace>/<name> */
+  name: string;
+  files: ActorFiles;
+  sandbox: ActorSandbox;
+  uploader: Uploader;
+  tagging: Tagging;
+  lives: Lives;
+  watch: ReadyzWatch;
+  /** Lets routers hold new requests. @returns the gate's id. */
+  closeGate: () => number;
+  source: (phases: Phases) => SourceOptions;
+}
+
+/** Makes generations of one running actor: one that it sleeps on, or one that it goes on after (design.md §5). */
+export class Saving {
+  readonly #options: SavingOptions;
+
+  constructor(options: SavingOptions) {
+    this.#options = options;
+  }
+
+  /** Throws REQUESTS_OPEN, or what the checkpoint throws: then the actor runs on, or has crashed. */
+  async suspend(phases: Phases, { force, fidelity }: { force: boolean; fidelity: Fidelity }): Promise<void> {
+    const { name, sandbox, uploader, lives, watch, closeGate } = this.#options;
+    const source = this.#options.source(phases);
+    const { node, record } = source;
+    const running = this.#running();
+    watch.end();
+    const gateId = closeGate();
+    const open = await phases.run("drain", () =>
+      node.routers.drain(record.actor.uid, gateId, record.program.drainTimeoutMs),
+    );
+    if (open > 0 && !force) throw requestsOpen(name, open, record.program.drainTimeoutMs);
+    if (open > 0) await node.routers.cut(record.actor.uid);
+    try {
+      await phases.run("load", () => running.load.finish());
+      await sandbox.refuseOverLimit(running, phases);
+      await checkpoint({ ...source, id: this.#options.id, running, fidelity });
+    } catch (error) {
+      await this.#failed(running, error);
+      throw error;
+    }
+    if (record.oldestUnsavedMs === 0) record.oldestUnsavedMs = Date.now();
+    record.crash = undefined;
+    lives.slept();
+    await phases.run("teardown", () => sandbox.stop(running));
+    await uploader.dropReplaced();
+    uploader.schedule();
+    source.volumes.flattenSoon();
+  }
+
+  /** For a tag: the actor goes on at once. Throws what the checkpoint throws: then it runs on, or has crashed. */
+  async goOn(phases: Phases, tagUid: string): Promise<void> {
+    const { files, sandbox, uploader, tagging, watch, closeGate } = this.#options;
+    const source = this.#options.source(phases);
+    const { record, log } = source;
+    const running = this.#running();
+    watch.end();
+    // Routers hold new requests for the moment; what is open stays open.
+    closeGate();
+    try {
+      await phases.run("load", () => running.load.finish());
+      const options = { ...source, id: this.#options.id, running };
+      const generation = await checkpoint({ ...options, fidelity: "Memory" });
+      tagging.decide(tagUid, generation);
+      if (record.sandbox !== undefined) record.sandbox.taggedGeneration = generation.generation;
+      // Before it goes on: what it does from now on is not in that generation, and the next atelet must know.
+      await files.save(record, { durable: false }).catch((error: unknown) => {
+        log.error("a tag could not be recorded", { error });
+      });
+      await phases.run("goOn", () => goOn(options));
+    } catch (error) {
+      await this.#failed(running, error);
+      throw error;
+    } finally {
+      if (sandbox.running === running) watch.begin();
+    }
+    if (record.oldestUnsavedMs === 0) record.oldestUnsavedMs = Date.now();
+    await uploader.dropReplaced();
+    uploader.schedule();
+  }
+
+  #running(): Running {
+    const { name, sandbox } = this.#options;
+    if (sandbox.running !== undefined) return sandbox.running;
+    throw new SubstrateError("PROGRAM_EXITED", `actor ${name} does not run any more`);
+  }
+
+  async #failed(running: Running, error: unknown): Promise<void> {
+    const { sandbox } = this.#options;
+    const { code, message } = asSubstrateError(error);
+    if (code === "RESTORE_FAILED" || !(await sandbox.alive())) await sandbox.died(running, message);
+  }
+}
