@@ -86,6 +86,20 @@ describe("how a program ended is said", () => {
     );
   });
 
+  it("one that ends before it is ready: the failed start says how, too", async () => {
+    // Nothing listens on this port: what is waited for is the program's end.
+    const actor = await granted(1, { readyz: { path: "/readyz", port: 1 } });
+    const starting = actor.resume();
+    await vi.waitFor(() => {
+      node.runtime.end({ code: 3 });
+    });
+    await expect(starting).rejects.toMatchObject({
+      code: "PROGRAM_EXITED",
+      message: "actor default/a ended before it was ready: its program exited with code 3",
+    });
+    expect(actor.record.shortLives).toMatchObject({ generation: 0, count: 1 });
+  });
+
   it("a sandbox at its limit of processes stands still: it is stopped, and said why", async () => {
     const actor = await granted();
     await actor.resume();
