@@ -183,6 +183,8 @@ export class ActorSandbox {
     if (this.#isEnding(running)) return;
     crashed(why, { byItself: true });
     await this.stop(running);
+    // Every cold life of a program that crashes leaves a layer.
+    this.#options.volumes.flattenSoon();
     await save();
   }
 
