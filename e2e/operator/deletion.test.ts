@@ -38,7 +38,8 @@ it("needs no Template, in whatever state the actor is", async () => {
   for (const { metadata } of [fresh, running, asleep]) await fixture.client.delete(actors, metadata.name, "test");
   for (const { metadata } of [fresh, running, asleep]) await gone(metadata.name);
   expect(fixture.epochs("release", fresh)).toEqual([]);
-  expect([...fixture.epochs("release", running), ...fixture.epochs("release", asleep)]).toEqual([1, 1]);
+  // once more where the watch is slower than the answer that the finalizer is off: a release may be repeated
+  for (const actor of [running, asleep]) expect(new Set(fixture.epochs("release", actor))).toEqual(new Set([1]));
   // the collector takes its golden snapshot, and the operator what that had in the store
   await eventually(
     async () => {

@@ -1,15 +1,9 @@
 import { type Actor, actors, type ActorStatus, type Snapshot, type Template } from "@substrate/crds/index.ts";
 import { type ErrorCode, SubstrateError } from "@substrate/lib/errors.ts";
-import {
-  type ActorReport,
-  ActorState,
-  type Generation,
-  StorageState,
-} from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { type ActorReport, ActorState, StorageState } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { isConflict, isNotFound, type KubeClient, keyOf } from "@substrate/lib/kube/client.ts";
 import { type Reflector } from "@substrate/lib/kube/reflector.ts";
 import { type Logger } from "@substrate/lib/log.ts";
-import { parseDurationMs } from "@substrate/lib/resources.ts";
 import {
   type ActorWorld,
   desiredStatus,
@@ -23,9 +17,10 @@ import { type AteletLink } from "./atelet-link.ts";
 import { type Atelets } from "./atelets.ts";
 import { type Briefings, type Standing } from "./briefings.ts";
 import { type Deletion } from "./deletion.ts";
+import { type Detachment } from "./detachment.ts";
 import { type EventRecorder } from "./events.ts";
 import { type Freshest } from "./freshest.ts";
-import { actorUidLabel, maxListed, snapshotName, snapshotStorageState } from "./generations.ts";
+import { actorUidLabel, snapshotName } from "./generations.ts";
 import { type Hold, troubleOf } from "./hold.ts";
 import { type KeepRunning } from "./keep-running.ts";
 import { LateEvents } from "./late-events.ts";
@@ -37,7 +32,6 @@ import { type Plans } from "./plans.ts";
 import { type ReconcileResult } from "./queue.ts";
 import { SettledStates } from "./settled-states.ts";
 import { type EventFacts, statusEvents } from "./status-events.ts";
-import { isBehindFloor } from "./ties.ts";
 import { type Waker } from "./wake.ts";
 
 export interface ActorReconcilerOptions {
@@ -48,6 +42,7 @@ export interface ActorReconcilerOptions {
   atelets: Atelets;
   assignments: Assignments;
   deletion: Deletion;
+  detachment: Detachment;
   plans: Plans;
   waker: Waker;
   operations: Operations;
@@ -60,10 +55,6 @@ export interface ActorReconcilerOptions {
   /** A Snapshot object may have to be made, changed or removed. */
   enqueueSnapshot: (key: string) => void;
 }
-
-const detachRetryMs = 250;
-/** How long the node has for removing older generations from the store before it is asked to let go nevertheless. */
-const collectWithinMs = 30_000;
 
 /** What one pass found out beside the world that it read. */
 interface Findings {
@@ -112,7 +103,7 @@ export class ActorReconciler {
   }
 
   async #converge(actor: Actor, findings: Findings): Promise<void> {
-    const { atelets, briefings, hold, keepRunning, waker } = this.#options;
+    const { atelets, briefings, detachment, hold, keepRunning, waker } = this.#options;
     const { uid = "" } = actor.metadata;
     const nodeName = actor.status?.assignment?.nodeName;
     if (nodeName === undefined) {
@@ -139,7 +130,7 @@ export class ActorReconciler {
     soonest(findings, held.requeueAfterMs);
     if (findings.standing !== undefined) await briefings.update(actor, link, report, findings.standing);
     soonest(findings, keepRunning.ensure(actor, report));
-    await this.#detach(actor, link, report, findings);
+    soonest(findings, await detachment.ensure(actor, link, report));
   }
 
   /** An actor that runs under a void or unheard grant gets a new one at once; a sleeping one at its next wake. */
@@ -156,54 +147,6 @@ export class ActorReconciler {
     if (stale) metrics.grant("regrant");
     await assignments.assign(granted, link, plan);
     return true;
-  }
-
-  /** Long after the newest generation is safe in the store, the node lets go. */
-  async #detach(actor: Actor, link: AteletLink, report: ActorReport, findings: Findings): Promise<void> {
-    const { assignments, templates } = this.#options;
-    const newest = report.generations[0];
-    const template = templates.get(actor.metadata.namespace, actor.spec.templateRef.name);
-    if (template === undefined || newest === undefined) return;
-    if (report.state !== ActorState.ACTOR_STATE_SUSPENDED) return;
-    if (newest.storageState !== StorageState.STORAGE_STATE_COMPLETED || isBehindFloor(report)) return;
-    if (actor.spec.state === "Running") return;
-    const { detachDelay, history } = template.spec.snapshots;
-    // otherwise the status would go on showing what the node removes just before it lets go
-    const collectMs = report.generations.length > history ? collectWithinMs : 0;
-    const dueMs = Number(newest.completedUnixMs) + Math.max(parseDurationMs(detachDelay), collectMs);
-    if (dueMs > Date.now()) {
-      soonest(findings, dueMs - Date.now());
-      return;
-    }
-    if (!this.#isToldOf(actor, report.generations)) {
-      // afterwards nobody reports any more: the objects must say all before
-      soonest(findings, detachRetryMs);
-      return;
-    }
-    try {
-      await assignments.release(actor, link, false);
-    } catch (error) {
-      // it woke meanwhile, or holds more than its report says: the next report brings us back
-      if (error instanceof SubstrateError && error.code === "NOT_RELEASABLE") return;
-      throw error;
-    }
-    await assignments.clear(actor);
-  }
-
-  /** Whether the status shows just these generations, and the newest one's Snapshot object that it is completed. */
-  #isToldOf(actor: Actor, generations: readonly Generation[]): boolean {
-    const { name, namespace } = actor.metadata;
-    const listed = (actor.status?.snapshots ?? []).map(
-      ({ generation, storageState }) => `${generation} ${storageState}`,
-    );
-    const reported = generations.map(
-      ({ generation, storageState }) => `${generation} ${snapshotStorageState(storageState)}`,
-    );
-    const newest = this.#options.snapshots.get(namespace, snapshotName(name, Number(generations[0]?.generation)));
-    return (
-      listed.join() === reported.slice(0, maxListed).join() &&
-      newest?.status?.storageState === "SNAPSHOT_STORAGE_STATE_COMPLETED"
-    );
   }
 
   #enqueueSnapshots(actor: Actor, report: ActorReport): void {

@@ -16,6 +16,7 @@ import { Briefings } from "./briefings.ts";
 import { Choices } from "./choices.ts";
 import { Deletion } from "./deletion.ts";
 import { Environments } from "./environment.ts";
+import { Detachment } from "./detachment.ts";
 import { EventRecorder } from "./events.ts";
 import { Freshest } from "./freshest.ts";
 import { Golden } from "./golden.ts";
@@ -144,6 +145,7 @@ export class Operator {
       waker: this.waker,
       operations: this.operations,
       hold: new Hold(this.operations),
+      detachment: new Detachment({ assignments, templates: this.#cache.templates, snapshots: this.#cache.snapshots }),
       briefings: new Briefings({ plans, environments, assignments }),
       keepRunning: new KeepRunning(this.operations),
       events,
