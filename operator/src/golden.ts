@@ -51,7 +51,7 @@ const inUseRetryMs = 30_000;
 const firstRestMs = 60_000;
 const lastRestMs = 60 * 60_000;
 
-export function goldenName(templateName: string, revision: string): string {
+function goldenName(templateName: string, revision: string): string {
   return `${templateName}-golden-${revision}`;
 }
 
