@@ -74,7 +74,7 @@ export async function untilStored(
   }
 }
 
-export function reasonOf({ status }: Snapshot): string | undefined {
+function reasonOf({ status }: Snapshot): string | undefined {
   const conditions = status?.conditions ?? [];
   const bad = ["Ready", "Durable"].map((type) =>
     conditions.find((entry) => entry.type === type && entry.status !== "True"),

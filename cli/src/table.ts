@@ -51,7 +51,7 @@ function wideColumns({ status }: Actor): string[] {
   ];
 }
 
-export function age(creationTimestamp: string | undefined, nowMs: number): string {
+function age(creationTimestamp: string | undefined, nowMs: number): string {
   if (creationTimestamp === undefined) return "-";
   return formatDurationMs(Math.max(0, Math.floor((nowMs - Date.parse(creationTimestamp)) / 1000) * 1000));
 }

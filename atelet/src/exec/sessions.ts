@@ -31,7 +31,7 @@ interface Open {
 }
 
 /** Of one actor, and of a whole node: each is a process of runsc and some descriptors. */
-export const sessionLimits = { actor: 16, node: 128 } as const;
+const sessionLimits = { actor: 16, node: 128 } as const;
 /** The kubelet's --streaming-connection-idle-timeout. */
 const idleMs = 4 * 60 * 60_000;
 const idleCheckMs = 60_000;

@@ -6,7 +6,7 @@ const crds = "substrate.run";
 const verbs = "subresources.substrate.run";
 
 /** What each command needs. */
-export const needed: readonly { command: string; verb: string; resource: string; group: string }[] = [
+const needed: readonly { command: string; verb: string; resource: string; group: string }[] = [
   { command: "get", verb: "list", resource: "actors", group: crds },
   { command: "describe", verb: "get", resource: "actors", group: crds },
   { command: "describe", verb: "get", resource: "actors/operations", group: verbs },

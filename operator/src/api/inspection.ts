@@ -50,7 +50,7 @@ function metadataOf({ metadata: { name, namespace, uid } }: Actor): object {
   return { name, namespace, uid };
 }
 
-export function usageFields(usage: ReadUsageResponse): object {
+function usageFields(usage: ReadUsageResponse): object {
   return {
     sampledAt: new Date(Number(usage.sampledUnixMs)).toISOString(),
     memoryBytes: Number(usage.memoryBytes),
@@ -79,7 +79,7 @@ const results: Partial<Record<OperationResult, string>> = {
   [OperationResult.OPERATION_RESULT_FAILED]: "Failed",
 };
 
-export function operationFields(operation: Operation): object {
+function operationFields(operation: Operation): object {
   const { id, type, result, reason, message, startUnixMs, endUnixMs, phases } = operation;
   return {
     id,
