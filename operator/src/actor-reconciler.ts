@@ -119,6 +119,7 @@ export class ActorReconciler {
     const report = link.report(uid);
     if (report === undefined) {
       soonest(findings, keepRunning.ensure(actor, undefined));
+      if (!waker.active(uid)) await detachment.finish(actor, link);
       return;
     }
     this.#enqueueSnapshots(actor, report);

@@ -33,7 +33,7 @@ export class Detachment {
 
   /** @returns when to look again; undefined when nothing is due by itself */
   async ensure(actor: Actor, link: AteletLink, report: ActorReport): Promise<number | undefined> {
-    const { assignments, templates } = this.#options;
+    const { templates } = this.#options;
     const newest = report.generations[0];
     const template = templates.get(actor.metadata.namespace, actor.spec.templateRef.name);
     if (template === undefined || newest === undefined || actor.spec.state === "Running") return undefined;
@@ -46,15 +46,31 @@ export class Detachment {
     if (dueMs > Date.now()) return dueMs - Date.now();
     // afterwards nobody reports any more: the objects must say all before
     if (!this.#isToldOf(actor, report.generations)) return retryMs;
+    await this.#letGo(actor, link);
+    return undefined;
+  }
+
+  /**
+   * Of an actor of which its node knows nothing: asleep and stored when it was last heard of. Its node has let it go, and
+   * whoever asked it to could not write that down. Asked again, as what the node then refuses is not to be given up.
+   */
+  async finish(actor: Actor, link: AteletLink): Promise<void> {
+    const { state, snapshots } = actor.status ?? {};
+    const isStored = snapshots?.[0]?.storageState === "SNAPSHOT_STORAGE_STATE_COMPLETED";
+    if (state !== "ACTOR_STATE_SUSPENDED" || !isStored || actor.spec.state === "Running") return;
+    await this.#letGo(actor, link);
+  }
+
+  async #letGo(actor: Actor, link: AteletLink): Promise<void> {
+    const { assignments } = this.#options;
     try {
       await assignments.release(actor, link, false);
     } catch (error) {
       // it woke meanwhile, or holds more than its report says: the next report brings us back
-      if (error instanceof SubstrateError && error.code === "NOT_RELEASABLE") return undefined;
+      if (error instanceof SubstrateError && error.code === "NOT_RELEASABLE") return;
       throw error;
     }
     await assignments.clear(actor);
-    return undefined;
   }
 
   /** Whether the status shows just these generations, and the newest one's Snapshot object that it is completed. */

@@ -196,3 +196,23 @@ it("an older generation that was not removed yet when the atelet ended, or the a
   });
   await vi.waitFor(() => node.actors.release(key, 1, { deleting: false, clusterUid }));
 });
+
+it("a release that the atelet's end cut off left generations on the node, or took those of a lost record with it", async () => {
+  const actor = await granted();
+  await actor.resume();
+  await suspend(actor);
+  await rm(join(actor.files.dir, "record.json"));
+  await node.restart();
+  const lost = node.actors.release(key, 1, { deleting: false, clusterUid });
+  await expect(lost).rejects.toMatchObject({ code: "NOT_RELEASABLE" });
+  const again = await granted(2);
+  await again.resume();
+  await suspend(again, "SYNC");
+  await node.actors.release(key, 2, { deleting: false, clusterUid });
+  const home = join(again.files.generations, "1");
+  await mkdir(home, { recursive: true });
+  const record = { format: 1, generation: 1, epoch: 2, revision: "r", imageDigest: "d", runtime: "fake-1" };
+  await writeFile(join(home, "generation.json"), JSON.stringify({ ...record, createdAtMs: 1, files: [] }));
+  await node.restart();
+  expect(await readdir(dirname(again.files.dir))).toEqual([]);
+});

@@ -1,6 +1,7 @@
 import { copyFile, rm, stat, truncate } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { SubstrateError } from "@substrate/lib/errors.ts";
+import { GenerationFolder } from "../generations/folder.ts";
 import { isMissing } from "../node-files.ts";
 import { unmountBelow } from "../volumes/mounts.ts";
 import { noVolumes } from "../volumes/stack.ts";
@@ -43,8 +44,8 @@ export class NodeActors {
       }
       // Nothing is removed through a mount.
       await unmountBelow(this.#node.volumes.mounts, files.dir);
-      // Generations without a record wait for the next grant, which takes them over.
-      if (record !== undefined || !(await files.hasGenerations())) await files.remove();
+      // Generations without a record wait for the next grant, which takes them over; not those of a release cut off.
+      if (record !== undefined || !(await this.#hasUnreleased(uid, files))) await files.remove();
     }
     const actors = [...this.#actors.values()];
     const sandboxes = new Map((await runtime.list()).map((sandbox) => [sandbox.id, sandbox.status]));
@@ -174,6 +175,7 @@ export class NodeActors {
           }
         }
       }
+      if (actor === undefined && !options.deleting) await this.#refuseLost(key);
       await this.#releases.record(key.uid, epoch, Date.now());
       const left = actor?.leave() ?? this.#removeFiles(key.uid);
       // Its Template, which named the store, may be gone, and older generations may be in another one.
@@ -203,6 +205,23 @@ export class NodeActors {
   async suspendAll(): Promise<void> {
     await Promise.all(
       this.all().map((actor) => this.#guard(actor, "suspend at shutdown", () => actor.suspendAtShutdown())),
+    );
+  }
+
+  /** Whether there are generations that were made under an epoch which this node has not given up. */
+  async #hasUnreleased(uid: string, files: ActorFiles): Promise<boolean> {
+    if (!(await files.hasGenerations())) return false;
+    const { records } = await new GenerationFolder(files.generations).load();
+    return records.some(({ epoch }) => epoch > this.#releases.epoch(uid));
+  }
+
+  /** What an actor whose record was lost has here may be all there is of it. */
+  async #refuseLost(key: ActorKey): Promise<void> {
+    if (!(await this.#hasUnreleased(key.uid, new ActorFiles(this.#node.actorsDir, key.uid)))) return;
+    throw new SubstrateError(
+      "NOT_RELEASABLE",
+      `actor ${key.namespace}/${key.name} cannot leave this node: its record was lost and generations of it are here; resume it`,
+      { retryAfterMs: 1000 },
     );
   }
 
