@@ -6,30 +6,29 @@ export interface Operation {
   name: string;
   template: TemplateName;
   /** Brings the actor to where the operation begins. A fresh one has never run. */
-  begins: "fresh" | "running" | "asleep" | "stored" | "detached";
+  begins: "fresh" | "fork" | "running" | "asleep" | "stored" | "detached";
   /** Asks for it, and waits until it has ended one way or another. */
   run: (world: CrashWorld, witness: Witness) => Promise<void>;
   /** Whether the actor is to be gone afterwards. */
   ends?: "gone";
 }
 
-/** docs/architecture.md: within two seconds an operation is shown, or the operator that took it is gone, and it with it. */
-const shownMs = 5_000;
-
 /** Asked once: the part that ends may be the one that was asked. What becomes of it is for the invariants to say. */
 async function suspendOnce(world: CrashWorld, name: string, mode: "Async" | "Sync"): Promise<void> {
   const id = await world.ask(name, mode);
-  if (id === undefined) return;
-  const lost = performance.now() + shownMs;
-  await world.until(`operation ${id} of ${name} ended`, 60_000, async () => {
-    const last = (await world.actor(name))?.status?.lastOperation;
-    return last?.id === id ? last.result !== "Running" : world.armed.fired("operator") && performance.now() > lost;
-  });
+  if (id !== undefined) await world.outcome(name, id);
 }
 
 /** As a client does that tries again: the first tries may find a router that has not heard of the actor yet. */
 async function request(world: CrashWorld, witness: Witness): Promise<void> {
   await world.until(`an answer of ${witness.name}`, 60_000, async () => (await witness.get()) === 200);
+}
+
+/** A tag comes and goes. */
+async function tagAndUntag(world: CrashWorld, { name, answered }: Witness): Promise<void> {
+  const tag = `${name}-at-${answered}`;
+  await world.tag(name, tag);
+  await world.untag(tag);
 }
 
 export const operations: readonly Operation[] = [
@@ -54,7 +53,7 @@ export const operations: readonly Operation[] = [
     template: "move",
     begins: "running",
     run: async (world, { name }) => {
-      await suspendOnce(world, name, "Sync");
+      await world.suspend(name, "Sync");
       await world.detached(name);
     },
   },
@@ -77,6 +76,28 @@ export const operations: readonly Operation[] = [
     run: async (world, { name }) => {
       await world.remove(name);
       await world.gone(name);
+    },
+  },
+  { name: "tag-running", template: "stay", begins: "running", run: tagAndUntag },
+  { name: "tag-asleep", template: "stay", begins: "asleep", run: tagAndUntag },
+  { name: "fork", template: "move", begins: "fork", run: request },
+  {
+    name: "volume-suspend",
+    template: "volume-stay",
+    begins: "running",
+    run: (world, { name }) => suspendOnce(world, name, "Sync"),
+  },
+  { name: "volume-resume-node", template: "volume-stay", begins: "asleep", run: request },
+  { name: "volume-resume-store", template: "volume-move", begins: "detached", run: request },
+  { name: "volume-tag", template: "volume-stay", begins: "running", run: tagAndUntag },
+  {
+    name: "upgrade",
+    template: "upgraded",
+    begins: "asleep",
+    run: async (world, witness) => {
+      witness.onlyFileCounts();
+      await world.revise("upgraded");
+      await request(world, witness);
     },
   },
 ];

@@ -3,10 +3,12 @@ import { type Victim } from "./armed.ts";
 import { settle, violations } from "./invariants.ts";
 import { type Operation } from "./operations.ts";
 import { type Witness } from "./witness.ts";
-import { type CrashWorld } from "./world.ts";
+import { type CrashWorld, type TemplateName } from "./world.ts";
 
 const settleMs = 30_000;
 const runMs = 90_000;
+/** Of the actor from which forks begin, and of its tag. */
+const forkedTag = "origin";
 
 export interface Crash {
   victim: Victim;
@@ -28,6 +30,7 @@ export class CrashPoints {
   readonly #world: CrashWorld;
   readonly #witnesses = new Map<string, Witness>();
   #made = 0;
+  #origin: Witness | undefined;
 
   constructor(world: CrashWorld) {
     this.#world = world;
@@ -45,6 +48,7 @@ export class CrashPoints {
     const wrong: string[] = [];
     for (const victim of ["atelet", "operator"] as const) armed.arm(victim, crash?.victim === victim ? crash.n : 0);
     if (operation.begins === "fresh") await world.create(witness.name, operation.template);
+    if (operation.begins === "fork") await world.create(witness.name, operation.template, forkedTag);
     const ended = this.#bounded(operation, witness).catch((error: unknown) => {
       wrong.push(`${operation.name} got stuck: ${inspect(error)}`);
     });
@@ -68,6 +72,8 @@ export class CrashPoints {
       await witness.close();
     }
     this.#witnesses.clear();
+    this.#origin = undefined;
+    await this.#world.untagAll();
     await settle(this.#world.cluster, settleMs);
     return violations(this.#world.cluster);
   }
@@ -120,13 +126,14 @@ export class CrashPoints {
   async #begin({ template, begins }: Operation): Promise<Witness> {
     const world = this.#world;
     const old = this.#witnesses.get(template);
-    if (begins === "fresh" && old !== undefined) {
+    if ((begins === "fresh" || begins === "fork") && old !== undefined) {
       await world.remove(old.name);
       await world.gone(old.name);
       await this.#forget(old);
     }
     const witness = this.#witnesses.get(template) ?? this.#make(template);
-    if (begins === "fresh") return witness;
+    if (begins === "fork") witness.beginsFrom(await this.#forkOrigin(template));
+    if (begins === "fresh" || begins === "fork") return witness;
     const { name } = witness;
     const actor = await world.actor(name);
     if (actor === undefined) await world.create(name, template);
@@ -138,6 +145,23 @@ export class CrashPoints {
     if (begins === "stored" || begins === "detached") await world.suspend(name, "Sync");
     if (begins === "detached") await world.detached(name);
     return witness;
+  }
+
+  /** The actor of which there is a tag, made once. */
+  async #forkOrigin(template: TemplateName): Promise<Witness> {
+    if (this.#origin !== undefined) return this.#origin;
+    const world = this.#world;
+    const origin = world.witness(forkedTag);
+    await world.create(origin.name, template);
+    await world.until(`an answer of ${origin.name}`, 60_000, async () => (await origin.get()) === 200);
+    await world.suspend(origin.name, "Async");
+    await world.tag(origin.name, forkedTag);
+    // a tag outlives its actor
+    await world.remove(origin.name);
+    await world.gone(origin.name);
+    await origin.close();
+    this.#origin = origin;
+    return origin;
   }
 
   #make(template: string): Witness {

@@ -1,7 +1,7 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { type Actor, actors, type Snapshot, snapshots, templates } from "@substrate/crds/index.ts";
+import { type Actor, actors, type LastOperation, snapshots, templates } from "@substrate/crds/index.ts";
 import { buildCounter } from "@substrate/examples/programs.ts";
 import { type LocalCluster } from "@substrate/local/cluster.ts";
 import { z } from "zod";
@@ -13,40 +13,56 @@ export const namespace = "default";
 const pollMs = 25;
 /** Beyond any deadline of the product's own: wakeTimeout, drainTimeout, back-off. */
 const operationMs = 60_000;
+/** docs/architecture.md: an operation is shown within two seconds, or the operator that took it is gone, and it with it. */
+const shownMs = 5_000;
 const restartMs = 30_000;
+
+const calmTemplates = ["stay", "move", "volume-stay", "volume-move", "upgraded"] as const;
 
 const operationSchema = z.object({ operationId: z.string() });
 const api = "/apis/substrate.run/v1alpha1";
 const subresources = "/apis/subresources.substrate.run/v1alpha1";
 
-/**
- * Nothing happens by itself in two of them, so that what a test counts is what it asked for. `stay`: asleep, its files
- * stay on the node. `move`: once stored, it leaves the node. `chaos`: all happens as soon as it may.
- */
-const snapshotPolicies = {
-  stay: { uploadDelay: "1h", uploadWithin: "2h", detachDelay: "1h" },
-  move: { uploadDelay: "1h", uploadWithin: "2h", detachDelay: "0s" },
-  chaos: { uploadDelay: "1s", uploadWithin: "5s", detachDelay: "2s" },
-} as const;
-export type TemplateName = keyof typeof snapshotPolicies;
+interface Policy {
+  uploadDelay: string;
+  uploadWithin: string;
+  detachDelay: string;
+}
+const quiet: Policy = { uploadDelay: "1h", uploadWithin: "2h", detachDelay: "1h" };
+const leaving: Policy = { ...quiet, detachDelay: "0s" };
 
-function template(name: TemplateName, image: string): object {
+/**
+ * But for `chaos`, nothing happens by itself, so that what a test counts is what it asked for. What is not in `quiet`
+ * leaves the node once it is stored. Where there is a volume, the counter's file lies in it.
+ */
+const templateSpecs = {
+  stay: { policy: quiet },
+  move: { policy: leaving },
+  "volume-stay": { policy: quiet, volume: true },
+  "volume-move": { policy: leaving, volume: true },
+  upgraded: { policy: quiet, volume: true, upgrade: "OnNextResume" },
+  chaos: { policy: { uploadDelay: "1s", uploadWithin: "5s", detachDelay: "2s" } },
+} satisfies Record<string, { policy: Policy; volume?: true; upgrade?: string }>;
+export type TemplateName = keyof typeof templateSpecs;
+
+/** @param revision shows in the program's environment: another one makes a new revision. */
+function templateSpec(name: TemplateName, image: string, revision: number): object {
+  const { policy, volume, upgrade }: { policy: Policy; volume?: true; upgrade?: string } = templateSpecs[name];
   return {
-    apiVersion: "substrate.run/v1alpha1",
-    kind: "Template",
-    metadata: { name, namespace },
-    spec: {
-      containers: [
-        {
-          name: "counter",
-          image,
-          ports: [{ name: "http", containerPort: 8080 }],
-          readyz: { httpGet: { path: "/readyz", port: 8080 } },
-          resources: { limits: { cpu: "1", memory: "64Mi" } },
-        },
-      ],
-      snapshots: snapshotPolicies[name],
-    },
+    containers: [
+      {
+        name: "counter",
+        image,
+        ports: [{ name: "http", containerPort: 8080 }],
+        readyz: { httpGet: { path: "/readyz", port: 8080 } },
+        resources: { limits: { cpu: "1", memory: "64Mi" } },
+        env: [{ name: "REVISION", value: String(revision) }],
+        ...(volume === true && { volumeMounts: [{ name: "count", mountPath: "/var/lib/counter" }] }),
+      },
+    ],
+    ...(volume === true && { volumes: [{ name: "count", durableDir: {} }] }),
+    ...(upgrade !== undefined && { upgrade }),
+    snapshots: { ...policy, ...(upgrade !== undefined && { golden: "Never" }) },
   };
 }
 
@@ -55,6 +71,8 @@ export class CrashWorld {
   readonly cluster: LocalCluster;
   readonly armed: Armed;
   readonly #test: TestCluster;
+  #image = "";
+  #revision = 1;
 
   private constructor(test: TestCluster, armed: Armed) {
     this.#test = test;
@@ -63,7 +81,7 @@ export class CrashWorld {
   }
 
   /** With these Templates Ready. */
-  static async start(names: readonly TemplateName[] = ["stay", "move"]): Promise<CrashWorld> {
+  static async start(names: readonly TemplateName[] = calmTemplates): Promise<CrashWorld> {
     const armed = new Armed();
     try {
       const test = await startTestCluster(armed.environment);
@@ -90,29 +108,90 @@ export class CrashWorld {
     const folder = join(this.cluster.stateDir, "examples");
     mkdirSync(folder, { recursive: true });
     const { reference } = await buildCounter(join(folder, "counter"));
-    for (const name of names) {
-      await this.cluster.client.request("POST", `${api}/namespaces/${namespace}/templates`, {
-        body: template(name, reference),
-      });
-      await this.until(`Template ${name} Ready`, operationMs, async () => {
-        return (await this.cluster.client.get(templates, name, namespace))?.status?.phase === "Ready";
-      });
-    }
+    this.#image = reference;
+    await Promise.all(
+      names.map(async (name) => {
+        await this.cluster.client.request("POST", `${api}/namespaces/${namespace}/templates`, {
+          body: {
+            apiVersion: "substrate.run/v1alpha1",
+            kind: "Template",
+            metadata: { name, namespace },
+            spec: templateSpec(name, reference, this.#revision),
+          },
+        });
+        await this.#templateReady(name);
+      }),
+    );
+  }
+
+  /** Of its newest revision. */
+  async #templateReady(name: TemplateName): Promise<void> {
+    await this.until(`Template ${name} Ready`, operationMs, async () => {
+      const template = await this.cluster.client.get(templates, name, namespace);
+      const isSeen = template?.status?.observedGeneration === template?.metadata.generation;
+      const golden = template?.status?.conditions?.find(({ type }) => type === "Golden")?.status;
+      return isSeen && template?.status?.phase === "Ready" && golden !== "Unknown";
+    });
+  }
+
+  /** A new revision of the Template, Ready. */
+  async revise(name: TemplateName): Promise<void> {
+    this.#revision += 1;
+    await this.cluster.client.request("PATCH", `${api}/namespaces/${namespace}/templates/${name}`, {
+      body: { spec: templateSpec(name, this.#image, this.#revision) },
+      contentType: "application/merge-patch+json",
+    });
+    await this.#templateReady(name);
   }
 
   witness(name: string): Witness {
     return new Witness(`${this.cluster.routerUrl}/`, name);
   }
 
-  async create(name: string, templateName: TemplateName): Promise<void> {
+  /** @param source a tag's Snapshot. */
+  async create(name: string, templateName: TemplateName, source?: string): Promise<void> {
     await this.cluster.client.request("POST", `${api}/namespaces/${namespace}/actors`, {
       body: {
         apiVersion: "substrate.run/v1alpha1",
         kind: "Actor",
         metadata: { name, namespace },
-        spec: { templateRef: { name: templateName } },
+        spec: {
+          templateRef: { name: templateName },
+          ...(source !== undefined && { source: { snapshotRef: { name: source } } }),
+        },
       },
     });
+  }
+
+  /** Resolves when the tag is in the store. */
+  async tag(actor: string, name: string): Promise<void> {
+    await this.cluster.client.request("POST", `${api}/namespaces/${namespace}/snapshots`, {
+      body: {
+        apiVersion: "substrate.run/v1alpha1",
+        kind: "Snapshot",
+        metadata: { name, namespace },
+        spec: { actorRef: { name: actor }, tag: name },
+      },
+    });
+    await this.until(`tag ${name}`, operationMs, async () => {
+      const tag = await this.cluster.client.get(snapshots, name, namespace);
+      return tag?.status?.storageState === "SNAPSHOT_STORAGE_STATE_COMPLETED";
+    });
+  }
+
+  /** Resolves when the tag's object, and so its data, is gone. */
+  async untag(name: string): Promise<void> {
+    await this.cluster.client.delete(snapshots, name, namespace);
+    await this.until(`tag ${name} gone`, operationMs, async () => {
+      return (await this.cluster.client.get(snapshots, name, namespace)) === undefined;
+    });
+  }
+
+  /** All tags, those that upgrades have made too. */
+  async untagAll(): Promise<void> {
+    const { items } = await this.cluster.client.list(snapshots, { namespace });
+    const tags = items.filter(({ spec }) => spec.tag !== undefined);
+    await Promise.all(tags.map(({ metadata }) => this.untag(metadata.name)));
   }
 
   async remove(name: string): Promise<void> {
@@ -121,10 +200,6 @@ export class CrashWorld {
 
   async actor(name: string): Promise<Actor | undefined> {
     return this.cluster.client.get(actors, name, namespace);
-  }
-
-  async snapshots(): Promise<Snapshot[]> {
-    return (await this.cluster.client.list(snapshots, { namespace })).items;
   }
 
   async gone(name: string): Promise<void> {
@@ -148,18 +223,26 @@ export class CrashWorld {
     }
   }
 
+  /** How the operation ended; undefined if it was lost with an operator that had not shown it yet. */
+  async outcome(name: string, id: string): Promise<LastOperation | undefined> {
+    const lostMs = performance.now() + shownMs;
+    const { last } = await this.until(`operation ${id} of ${name} ended`, operationMs, async () => {
+      const operation = (await this.actor(name))?.status?.lastOperation;
+      if (operation?.id !== id) return performance.now() > lostMs && { last: undefined };
+      return operation.result !== "Running" && { last: operation };
+    });
+    return last;
+  }
+
   /** Suspends, asking again as long as nobody takes it or it fails for a reason that passes. */
   async suspend(name: string, mode: "Async" | "Sync"): Promise<void> {
     let last = "nobody took it";
     const done = async (): Promise<boolean> => {
       const id = await this.ask(name, mode);
       if (id === undefined) return false;
-      const ended = await this.until(`suspend of ${name}`, operationMs, async () => {
-        const operation = (await this.actor(name))?.status?.lastOperation;
-        return operation?.id === id && operation.result !== "Running" && operation;
-      });
-      last = ended.message ?? "";
-      return ended.result === "Succeeded";
+      const ended = await this.outcome(name, id);
+      last = ended?.message ?? "it was lost";
+      return ended?.result === "Succeeded";
     };
     await this.until(`a ${mode} suspend of ${name}`, operationMs, done).catch((error: unknown) => {
       throw new Error(last, { cause: error });

@@ -1,13 +1,16 @@
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
-import { namesIn, type NodeActor, type World } from "./world.ts";
+import { namesIn, type NodeActor, stackSchema, type World } from "./world.ts";
 
 /** What the runtime takes beside the program's own memory (writeback.md). */
 const overheadBytes = 32 * 2 ** 20;
 const unfinished = /\.(partial|deleted|tmp|new)$/;
 
-const generationSchema = z.object({ files: z.array(z.object({ name: z.string(), sizeBytes: z.number() })) });
+const generationSchema = z.object({
+  volumes: z.array(stackSchema).default([]),
+  files: z.array(z.object({ name: z.string(), sizeBytes: z.number() })),
+});
 
 /** Every generation's folder is whole and known; a PENDING one has its files. */
 function* ofGenerations({ uid, dir, record }: NodeActor): Generator<string> {
@@ -33,9 +36,27 @@ function* ofGenerations({ uid, dir, record }: NodeActor): Generator<string> {
   }
 }
 
+/** Every layer of a volume is in the stack of a generation here, or in the live one. */
+function* ofVolumes({ dir, record }: NodeActor): Generator<string> {
+  const generations = namesIn(join(dir, "generations")).map((name) =>
+    generationSchema.parse(JSON.parse(readFileSync(join(dir, "generations", name, "generation.json"), "utf8"))),
+  );
+  const stacks = [...(record?.volumes.stacks ?? []), ...generations.flatMap(({ volumes }) => volumes)];
+  for (const volume of namesIn(join(dir, "volumes"))) {
+    const named = stacks
+      .filter(({ name }) => name === volume)
+      .flatMap(({ layers }) => layers.flatMap((layer) => ("own" in layer ? [String(layer.own)] : [])));
+    for (const layer of namesIn(join(dir, "volumes", volume, "layers")))
+      if (!named.includes(layer)) yield `${dir}/volumes/${volume}/layers/${layer} is in no stack`;
+  }
+}
+
 /** No file whose name says that something was not finished, and no folder of an actor that is gone. */
-function* ofFiles({ cluster, actors, nodeActors }: World): Generator<string> {
+function* ofFiles({ cluster, actors, snapshots, nodeActors }: World): Generator<string> {
   const { nodeDir } = cluster;
+  for (const name of namesIn(join(nodeDir, "tombstones"))) yield `${nodeDir}/tombstones/${name} waits`;
+  for (const uid of namesIn(join(nodeDir, "origins")))
+    if (!snapshots.some(({ metadata }) => metadata.uid === uid)) yield `${nodeDir}/origins/${uid} is of no Snapshot`;
   for (const entry of readdirSync(nodeDir, { recursive: true, encoding: "utf8" })) {
     if (entry.startsWith("images/") && !entry.startsWith("images/.tmp/")) continue;
     if (unfinished.test(entry) || entry.startsWith("images/.tmp/") || entry.startsWith("trials/"))
@@ -43,7 +64,9 @@ function* ofFiles({ cluster, actors, nodeActors }: World): Generator<string> {
   }
   for (const actor of nodeActors) {
     if (!actors.some(({ metadata }) => metadata.uid === actor.uid)) yield `${actor.dir} is of no actor`;
+    if (actor.record === undefined) yield `${actor.dir} has no record`;
     yield* ofGenerations(actor);
+    yield* ofVolumes(actor);
   }
 }
 

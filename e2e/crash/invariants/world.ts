@@ -4,7 +4,14 @@ import { type Actor, actors, type Snapshot, snapshots } from "@substrate/crds/in
 import { type LocalCluster } from "@substrate/local/cluster.ts";
 import { z } from "zod";
 
+/** One volume's layers; those of an origin have no number of their own. */
+export const stackSchema = z.object({
+  name: z.string(),
+  layers: z.array(z.union([z.object({ own: z.number() }), z.object({ origin: z.string() })])),
+});
+
 const recordSchema = z.object({
+  volumes: z.object({ stacks: z.array(stackSchema) }),
   sandbox: z.object({ slotIndex: z.number() }).optional(),
   program: z.object({ memoryBytes: z.number(), history: z.number().default(1) }),
   generations: z.array(z.object({ generation: z.number(), storage: z.object({ state: z.string() }) })),
