@@ -150,6 +150,17 @@ it("refuses a folder that others can read, and closes an empty one", async () =>
   expect((await stat(empty)).mode & 0o777).toBe(0o700);
 });
 
+it("removes folders of a removal that was cut off before it came to them", async () => {
+  await store.put("a/1/x", text("one"));
+  await store.put("a/head", text("two"));
+  await rm(join(root, "a/1/x"));
+  await store.delete("a/1/x");
+  expect(await readdir(join(root, "a"))).toEqual(["head"]);
+  await mkdir(join(root, "a/2"));
+  await store.delete("a/head");
+  expect(await readdir(root)).toEqual([".lock", ".tmp"]);
+});
+
 it("removes what a dead writer left, and only that", async () => {
   const temporary = join(root, ".tmp");
   for (const name of ["old", "written"]) {

@@ -184,12 +184,13 @@ export class FileStore implements ObjectStore {
         try {
           await unlink(path);
         } catch (error) {
-          if (isAbsent(error)) return undefined;
-          throw error;
+          // removed by one that was killed before it came to the folder, perhaps
+          if (!isAbsent(error)) throw error;
         }
-        return removeEmptyFolders(dirname(path), this.#root);
+        // not the store itself, where every cluster has a folder
+        return dirname(path) === this.#root ? this.#root : removeEmptyFolders(dirname(path), this.#root);
       });
-      if (changed !== undefined) await syncFolder(changed);
+      await syncFolder(changed);
     });
   }
 

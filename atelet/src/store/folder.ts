@@ -35,8 +35,12 @@ export async function makeFolder(path: string): Promise<string[]> {
   return changed;
 }
 
-/** Removes a folder and the ones above it, below `root`, while they are empty. @returns the first that stays. */
+/**
+ * Removes a folder and the ones above it, below `root`, while they are empty; in the first one also empty folders, which
+ * a removal that was cut off has left. @returns the first that stays.
+ */
 export async function removeEmptyFolders(path: string, root: string): Promise<string> {
+  await removeEmptyChildren(path);
   let folder = path;
   while (folder !== root) {
     try {
@@ -48,6 +52,23 @@ export async function removeEmptyFolders(path: string, root: string): Promise<st
     folder = dirname(folder);
   }
   return folder;
+}
+
+async function removeEmptyChildren(path: string): Promise<void> {
+  let entries: Dirent[];
+  try {
+    entries = await readdir(path, { withFileTypes: true });
+  } catch (error) {
+    if (isAbsent(error)) return;
+    throw error;
+  }
+  for (const entry of entries.filter((one) => one.isDirectory())) {
+    try {
+      await rmdir(join(path, entry.name));
+    } catch (error) {
+      if (errnoOf(error) !== "ENOTEMPTY" && !isAbsent(error)) throw error;
+    }
+  }
 }
 
 /** All files below a folder; folders that vanish meanwhile are empty. */
