@@ -1,4 +1,4 @@
-import { mkdtemp, readFile, readlink, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, readFile, readlink, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pack } from "tar-stream";
@@ -44,4 +44,33 @@ test("an archive comes back as it was; what leads out of it is left out and said
   ]);
   expect(await readFile(join(dir, "to", "a", "file"), "utf8")).toBe("text");
   expect(await readlink(join(dir, "to", "good"))).toBe("a/file");
+});
+
+test("links that are harmless one by one don't lead out of the copy together", async () => {
+  const home = join(dir, "home");
+  const target = join(home, "copies", "one");
+  await mkdir(target, { recursive: true });
+  await writeFile(join(home, "profile"), "the person's own");
+  const tar = pack();
+  const unpacking = new Unpacking("logs", target);
+  tar.pipe(unpacking.stream);
+  tar.entry({ name: "logs/top", type: "directory" });
+  tar.entry({ name: "logs/a/b/in", type: "symlink", linkname: "../../top" });
+  // it seems to lie three folders deep, but lies in top, from where it leads to home
+  tar.entry({ name: "logs/a/b/in/out", type: "symlink", linkname: "../../.." });
+  tar.entry({ name: "logs/a/b/in/out/profile", type: "symlink", linkname: "evil" });
+  tar.finalize();
+  const skipped = await unpacking.done;
+  expect(await readFile(join(home, "profile"), "utf8")).toBe("the person's own");
+  expect(await readdir(join(target, "top"))).toEqual([]);
+  expect(skipped).toHaveLength(2);
+  expect(skipped[0]).toContain("a/b/in/out: it lies behind a link, which is not followed");
+
+  // nor do those of an earlier copy
+  const again = pack();
+  const second = new Unpacking("logs", target);
+  again.pipe(second.stream);
+  again.entry({ name: "logs/a/b/in/file" }, "x");
+  again.finalize();
+  expect(await second.done).toEqual(["logs/a/b/in/file: it lies behind a link, which is not followed"]);
 });

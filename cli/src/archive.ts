@@ -68,6 +68,7 @@ export class Unpacking {
       const path = targetOf(header.name, this.#root, this.#target);
       const linkTo = header.linkname;
       if (path === undefined) skipped.push(`${header.name}: it is outside of what was asked for`);
+      else if (await this.#isBehindLink(path)) skipped.push(behindLink(header.name));
       else if (header.type === "symlink" && staysBelow(this.#target, path, linkTo)) links.push({ path, linkTo });
       else if (header.type === "symlink")
         skipped.push(`${header.name}: a link that leads out of the copy, to ${linkTo}`);
@@ -79,6 +80,10 @@ export class Unpacking {
       entry.resume();
     }
     for (const { path, linkTo } of links) {
+      if (await this.#isBehindLink(path)) {
+        skipped.push(behindLink(path));
+        continue;
+      }
       await mkdir(dirname(path), { recursive: true });
       await rm(path, { force: true });
       await symlink(linkTo, path);
@@ -87,11 +92,39 @@ export class Unpacking {
     return skipped;
   }
 
+  /**
+   * Whether a link below the target leads there. What a link means depends on where it really lies: of several harmless
+   * ones, each written through the one before, the last leads anywhere.
+   */
+  async #isBehindLink(path: string): Promise<boolean> {
+    const steps = relative(this.#target, dirname(path)).split("/");
+    for (let i = 1; i <= steps.length; i += 1) {
+      const step = join(this.#target, ...steps.slice(0, i));
+      // the target itself, and the way to it, are the person's own choice
+      if (relative(this.#target, step) !== "" && (await isLink(step))) return true;
+    }
+    return false;
+  }
+
   async #write(path: string, header: Header, content: AsyncIterable<unknown>): Promise<void> {
     await mkdir(dirname(path), { recursive: true });
     // a link that lies there already is replaced, not followed
     await rm(path, { force: true });
     await pipeline(Readable.from(content), createWriteStream(path, { mode: header.mode & 0o777 }));
     this.files += 1;
+  }
+}
+
+function behindLink(name: string): string {
+  return `${name}: it lies behind a link, which is not followed`;
+}
+
+async function isLink(path: string): Promise<boolean> {
+  try {
+    return (await lstat(path)).isSymbolicLink();
+  } catch (error) {
+    if (error instanceof Error && "code" in error && (error.code === "ENOENT" || error.code === "ENOTDIR"))
+      return false;
+    throw error;
   }
 }
