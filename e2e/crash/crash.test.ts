@@ -6,7 +6,7 @@ import { chosenSeed, nameOf, type Point, randomOf, wantedPoint } from "./setting
 import { CrashWorld } from "./world.ts";
 
 /** Of the tests' time this much; on a busy machine the sample is smaller. */
-const sampleMs = 70_000;
+const sampleMs = 60_000;
 const mostPoints = 24;
 /** One point in so many ends the operator. */
 const operatorShare = 0.3;
