@@ -23,6 +23,15 @@ export function withWait(command: Command): Command {
     .addOption(new Option("-o, --output <format>", "print the result for programs").choices(["json"]));
 }
 
+/** One of the words, in lower case: Templates begin them with a capital. */
+export function oneOf(words: readonly string[]): (text: string) => string {
+  return (text) => {
+    const word = text.toLowerCase();
+    if (words.includes(word)) return word;
+    throw new InvalidArgumentError(`Allowed choices are ${words.join(", ")}.`);
+  };
+}
+
 /** Milliseconds of a duration such as 30s. */
 function duration(text: string): number {
   try {

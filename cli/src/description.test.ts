@@ -50,9 +50,11 @@ test("a crash loop shows why, the last output and the ways out", () => {
     },
   ];
   const text = description({ actor, tags: [], events: "no right", operations, usage: "it is on no node", nowMs });
-  expect(text).toMatch(/^State: +CRASHED \(three short lives\)$/m);
+  expect(text).toMatch(
+    /^Name: +a\nNamespace: +default\nState: +CRASHED\nReady: +False, CrashLoop: three short lives$/m,
+  );
   expect(text).toContain("  its program exited with code 3 (5s ago)\n  Last output:\n    one\n    two\n");
-  expect(text).toContain("kubectl ate resume a -n default --boot");
+  expect(text).toContain("kubectl ate resume a -n default --from 4\n    kubectl ate resume a -n default --boot");
   expect(text).toMatch(/^ +4 +PENDING +Memory +1\.0 MiB +n +a-4$/m);
   expect(text).toMatch(/^ +6s ago +Resume +Failed +1s +restore 400ms \(PROGRAM_EXITED: it ended\)$/m);
   expect(text).toContain("Events:\n  unknown: no right\n");

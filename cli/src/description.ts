@@ -2,8 +2,10 @@ import type { Actor } from "@substrate/crds/actor.ts";
 import type { Snapshot } from "@substrate/crds/snapshot.ts";
 import { formatBytes, formatDurationMs } from "@substrate/lib/resources.ts";
 import { columns } from "./columns.ts";
+import { type Condition, isFailedUpload } from "./condition.ts";
 import { type PastOperation, type Usage } from "./inspection.ts";
 import { shortState } from "./states.ts";
+import { withoutSubject } from "./subject.ts";
 
 /** An Event of the actor, as core/v1 has it. */
 export interface ActorEvent {
@@ -29,21 +31,30 @@ export interface Facts {
 const indent = (text: string): string => text.replace(/^(?=.)/gm, "  ");
 const ago = (time: string, nowMs: number): string => `${formatDurationMs(Math.max(0, nowMs - Date.parse(time)))} ago`;
 
-/** All that a person needs to know of one actor. */
+/** All that a person needs to know of one actor, what is wrong with it first. */
 export function description(facts: Facts): string {
   const { actor, nowMs } = facts;
-  return [
-    head(actor, nowMs),
-    crash(actor, nowMs),
+  const ready = conditionOf(actor, "Ready");
+  const first = [head(actor, nowMs), crash(facts), attention(actor)];
+  const rest = [
     section("Conditions", conditions(actor, nowMs)),
     section("Generations", generations(actor)),
     section("Tags", tags(facts.tags)),
     section("Usage", usage(facts.usage)),
     section("Operations", timeline(facts.operations, nowMs)),
     section("Events", events(facts.events, nowMs)),
-  ]
-    .filter((part) => part !== "")
-    .join("\n");
+  ].map((part) => (isTrouble(ready) ? withoutRepetition(part, ready.message) : part));
+  return [...first, ...rest].filter((part) => part !== "").join("\n");
+}
+
+const conditionOf = ({ status }: Actor, type: string): Condition | undefined =>
+  status?.conditions?.find((condition) => condition.type === type);
+
+const isTrouble = (ready: Condition | undefined): ready is Condition => ready !== undefined && ready.status !== "True";
+
+/** Long words that stand at the top already hide what a table has beside them. */
+function withoutRepetition(text: string, message: string): string {
+  return message.length < 60 ? text : text.replaceAll(message, "(see above)");
 }
 
 function section(title: string, body: string): string {
@@ -52,26 +63,47 @@ function section(title: string, body: string): string {
 
 function head(actor: Actor, nowMs: number): string {
   const { metadata, spec, status } = actor;
-  const ready = status?.conditions?.find(({ type }) => type === "Ready");
+  const key = `${metadata.namespace ?? ""}/${metadata.name}`;
+  const ready = conditionOf(actor, "Ready");
   const { assignment } = status ?? {};
   const rows: [string, string | undefined][] = [
     ["Name:", metadata.name],
     ["Namespace:", metadata.namespace],
-    ["UID:", metadata.uid],
-    ["Age:", metadata.creationTimestamp && ago(metadata.creationTimestamp, nowMs).replace(" ago", "")],
+    ["State:", shortState(status?.state)],
+    [
+      "Ready:",
+      ready === undefined
+        ? "not looked at yet: does the operator run?"
+        : `${ready.status}, ${ready.reason}: ${withoutSubject(key, ready.message)}`,
+    ],
+    ["Being deleted:", deletion(actor, nowMs)],
     ["Template:", `${spec.templateRef.name}${status?.revision === undefined ? "" : `, revision ${status.revision}`}`],
+    ["Node:", assignment?.nodeName === undefined ? "none" : `${assignment.nodeName}, epoch ${assignment.epoch}`],
     ["Wanted:", spec.state],
     ["From:", spec.source && `snapshot ${spec.source.snapshotRef.name}`],
     ["Env:", spec.env && spec.env.length > 0 ? spec.env.map(({ name }) => name).join(", ") : undefined],
-    [
-      "State:",
-      shortState(status?.state) + (ready?.status === "True" ? "" : ` (${ready?.message ?? "not looked at yet"})`),
-    ],
-    ["Node:", assignment && `${assignment.nodeName ?? "none"}, epoch ${assignment.epoch}`],
     ["Last activity:", status?.lastActivityTime && ago(status.lastActivityTime, nowMs)],
-    ["Being deleted:", deletion(actor, nowMs)],
+    ["Age:", metadata.creationTimestamp && ago(metadata.creationTimestamp, nowMs).replace(" ago", "")],
+    ["UID:", metadata.uid],
   ];
   return columns(rows.filter((row): row is [string, string] => row[1] !== undefined));
+}
+
+/** Conditions beside Ready that ask for something to be done. */
+function attention(actor: Actor): string {
+  const name = `${actor.metadata.name} -n ${actor.metadata.namespace ?? ""}`;
+  const lines: string[] = [];
+  const [env, volumes, durable, scheduled] = ["EnvOutdated", "VolumesFull", "Durable", "Scheduled"].map((type) =>
+    conditionOf(actor, type),
+  );
+  if (env !== undefined && env.status !== "False") {
+    lines.push(env.message);
+    if (env.status === "True") lines.push(`  kubectl ate suspend ${name} && kubectl ate resume ${name} --boot`);
+  }
+  if (volumes?.status === "True") lines.push(volumes.message);
+  if (durable !== undefined && isFailedUpload(durable)) lines.push(`${durable.message} (${durable.reason})`);
+  if (scheduled?.status === "False") lines.push(scheduled.message);
+  return lines.length === 0 ? "" : section("Attention", lines.map((line) => `${line}\n`).join(""));
 }
 
 function deletion({ metadata }: Actor, nowMs: number): string | undefined {
@@ -84,23 +116,38 @@ function deletion({ metadata }: Actor, nowMs: number): string | undefined {
   );
 }
 
-function crash({ metadata, status }: Actor, nowMs: number): string {
-  const ready = status?.conditions?.find(({ type }) => type === "Ready");
-  const looping = ready?.reason === "CrashLoop";
+function crash({ actor, tags, nowMs }: Facts): string {
+  const { metadata, status } = actor;
+  const looping = conditionOf(actor, "Ready")?.reason === "CrashLoop";
   if (status?.crash === undefined && !looping) return "";
-  const { message, time } = status?.crash ?? { message: ready?.message ?? "", time: undefined };
-  const [what = "", output] = message.split(/; its last output: /s);
-  const lines = [`${what}${time === undefined ? "" : ` (${ago(time, nowMs)})`}`];
-  if (output !== undefined) lines.push("Last output:", ...output.split("\n").map((line) => `  ${line}`));
-  if (looping) {
-    const name = `${metadata.name} -n ${metadata.namespace ?? ""}`;
-    lines.push(
-      "It crashed again and again, so nothing starts it any more but one of:",
-      `  kubectl ate resume ${name} --from N   (a generation below, or a tag)`,
-      `  kubectl ate resume ${name} --boot     (cold, with its volumes)`,
-    );
-  }
+  const name = `${metadata.name} -n ${metadata.namespace ?? ""}`;
+  const lines: string[] = [];
+  if (status?.crash !== undefined) {
+    const [what = "", output] = status.crash.message.split(/; its last output: /s);
+    lines.push(`${what} (${ago(status.crash.time, nowMs)})`);
+    if (output !== undefined) lines.push("Last output:", ...output.split("\n").map((line) => `  ${line}`));
+  } else lines.push("It never got as far as answering. What it wrote:", `  kubectl ate log ${name} --tail 20`);
+  if (looping) lines.push("Nothing starts it any more but one of:", ...waysOut(name, actor, tags));
   return section("Crash", `${lines.join("\n")}\n`);
+}
+
+/** The generations that it can go back to, the newest three, its tags, and a cold start. */
+function waysOut(name: string, { status }: Actor, tags: Snapshot[] | string): string[] {
+  const usable = (status?.snapshots ?? []).filter(
+    ({ storageState }) =>
+      storageState === "SNAPSHOT_STORAGE_STATE_COMPLETED" || storageState === "SNAPSHOT_STORAGE_STATE_PENDING",
+  );
+  const stored = (typeof tags === "string" ? [] : tags).filter(
+    (tag) => tag.status?.storageState === "SNAPSHOT_STORAGE_STATE_COMPLETED",
+  );
+  const from = [
+    ...usable.slice(0, 3).map(({ generation }) => String(generation)),
+    ...stored.slice(0, 3).map(({ spec }) => spec.tag ?? ""),
+  ];
+  return [
+    ...from.map((source) => `  kubectl ate resume ${name} --from ${source}`),
+    `  kubectl ate resume ${name} --boot   (cold, with its volumes)`,
+  ];
 }
 
 function conditions({ status }: Actor, nowMs: number): string {

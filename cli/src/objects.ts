@@ -1,7 +1,8 @@
 import { type KubeObject } from "@substrate/lib/kube/object.ts";
 import { type Connection } from "./connection.ts";
 import { CommandFailure } from "./failure.ts";
-import { parseStatus, rbacHint } from "./refusal.ts";
+import { rbacHint } from "./rbac.ts";
+import { parseStatus } from "./refusal.ts";
 
 const root = "/apis/substrate.run/v1alpha1";
 
@@ -53,7 +54,11 @@ export async function createObject<T extends KubeObject>(
   if (status === 201) return JSON.parse(body) as T;
   const what = `${singular[plural]} ${namespace}/${name}`;
   if (status === 409) {
-    throw new CommandFailure("operationFailed", `${what} exists already`, "choose another name, or delete it first");
+    throw new CommandFailure(
+      "operationFailed",
+      `${what} exists already`,
+      `choose another name, or delete it with "kubectl delete ${singular[plural]} ${name} -n ${namespace}"`,
+    );
   }
   throw failure(connection, what, "create", plural, status, body);
 }

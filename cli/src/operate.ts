@@ -45,10 +45,14 @@ export async function operate(
 }
 
 /** What a finished operation came to; a suspend of an actor that slept has changed nothing. */
-function outcome(verb: "suspend" | "resume", before: Actor, { status }: Actor): string {
+function outcome(verb: "suspend" | "resume", before: Actor, { metadata, status }: Actor): string {
   if (verb === "resume") return "resumed";
   const newest = status?.snapshots?.[0];
-  const snapshot = newest === undefined ? "" : `: ${newest.name}, ${shortState(newest.storageState)}`;
+  const fidelity = newest?.fidelity === "Memory" ? "" : `, ${newest?.fidelity ?? ""} only`;
+  const snapshot = newest === undefined ? "" : `: ${newest.name}, ${shortState(newest.storageState)}${fidelity}`;
   if ((status?.generation ?? 0) > (before.status?.generation ?? 0)) return `suspended${snapshot}`;
-  return newest === undefined ? "sleeps already: it was never started" : `sleeps already${snapshot}`;
+  const ready = status?.conditions?.find(({ type }) => type === "Ready");
+  const look = `kubectl ate describe ${metadata.name} -n ${metadata.namespace ?? ""}`;
+  const trouble = ready?.status === "False" ? `; it is not Ready (${ready.reason}), see "${look}"` : "";
+  return `sleeps already${snapshot === "" ? ": it was never saved" : snapshot}${trouble}`;
 }

@@ -1,6 +1,7 @@
 import { type Connection } from "./connection.ts";
 import { type ActorAddress } from "./address.ts";
 import { CommandFailure } from "./failure.ts";
+import { type Asked, rbacHint } from "./rbac.ts";
 import { withoutSubject } from "./subject.ts";
 
 /** The part of metav1.Status that is told to a person. */
@@ -9,13 +10,6 @@ interface StatusObject {
   message?: string;
   reason?: string;
   details?: { kind?: string; name?: string; causes?: { reason?: string }[]; retryAfterSeconds?: number };
-}
-
-/** What was asked, for messages: a verb of RBAC on a resource of a group. */
-export interface Asked {
-  verb: string;
-  resource: string;
-  group: string;
 }
 
 export function parseStatus(body: string): StatusObject | undefined {
@@ -74,22 +68,6 @@ export function passesSoon(status: number, body: string): boolean {
 function retryHint(said: StatusObject | undefined): string | undefined {
   const seconds = said?.details?.retryAfterSeconds;
   return seconds === undefined ? undefined : `try again in ${seconds} s`;
-}
-
-export function rbacHint(connection: Connection, { verb, resource, group }: Asked): string {
-  const name = `ate-${resource.replace("/", "-")}`;
-  const { namespace } = connection;
-  return (
-    `the user needs the verb "${verb}" on ${resource} of the API group ${group}, for instance by\n` +
-    `  kubectl create role ${name} -n ${namespace} --verb=${verb} --resource=${resourceFlag(resource, group)}\n` +
-    `  kubectl create rolebinding ${name} -n ${namespace} --role=${name} --user=USER`
-  );
-}
-
-/** kubectl writes a subresource behind the group: actors.GROUP/suspend. */
-function resourceFlag(resource: string, group: string): string {
-  const [kind = resource, subresource] = resource.split("/");
-  return `${kind}.${group}${subresource === undefined ? "" : `/${subresource}`}`;
 }
 
 function notInstalled(connection: Connection, { group }: Asked, message: string): CommandFailure {

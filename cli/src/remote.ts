@@ -14,6 +14,7 @@ import { type ActorAddress, subresourcePath } from "./address.ts";
 import { type Connection } from "./connection.ts";
 import { CommandFailure } from "./failure.ts";
 import { refusal } from "./refusal.ts";
+import { withoutSubject } from "./subject.ts";
 
 export interface RemoteProgram {
   command: readonly string[];
@@ -118,7 +119,7 @@ function failed(key: string, end: ExecEnd): CommandFailure {
   const hint = seconds === undefined ? hints[code ?? ""] : `try again in ${seconds} s`;
   return new CommandFailure(
     end.code === 403 ? "forbidden" : "operationFailed",
-    `actor ${key}: ${end.message ?? "no message"}${code === undefined ? "" : ` (${code})`}`,
+    `actor ${key}: ${withoutSubject(key, end.message ?? "no message")}${code === undefined ? "" : ` (${code})`}`,
     hint,
   );
 }
@@ -126,5 +127,4 @@ function failed(key: string, end: ExecEnd): CommandFailure {
 const hints: Partial<Record<string, string>> = {
   HELD: "its spec.state is Suspended: set it to OnDemand",
   INVALID: "only programs of the actor's own image can be run in it",
-  CRASH_LOOP: 'choose what it starts from: "kubectl ate resume NAME --from N" or "--boot"',
 };

@@ -10,23 +10,39 @@ import { shortState } from "./states.ts";
 
 const pollMs = 250;
 
-/** The name of the Snapshot that `text` means: its own name, or the tag of one of this actor's. */
-export async function findTag(
+/** What `text` means: a tag of this actor, a tag's Snapshot (its name), or one of a generation of this actor (its number). */
+export async function findSource(
   connection: Connection,
   { namespace, name }: ActorAddress,
   text: string,
-): Promise<string> {
+): Promise<string | number> {
   const all = await listObjects<Snapshot>(connection, "snapshots", namespace);
-  const tags = all.filter(({ spec }) => spec.tag !== undefined);
-  const own = tags.filter(({ spec }) => spec.actorRef?.name === name);
-  const found = tags.find(({ metadata }) => metadata.name === text) ?? own.find(({ spec }) => spec.tag === text);
-  if (found !== undefined) return found.metadata.name;
+  const own = all.filter(({ spec }) => spec.actorRef?.name === name);
+  const tags = own.filter(({ spec }) => spec.tag !== undefined);
+  const named = all.find(({ metadata }) => metadata.name === text);
+  const tagged = named ?? tags.find(({ spec }) => spec.tag === text);
+  if (tagged?.spec.tag !== undefined) return tagged.metadata.name;
+  if (named?.spec.actorRef?.name === name && named.spec.generation !== undefined) return named.spec.generation;
+  if (named !== undefined) {
+    const what = `snapshot ${namespace}/${text} is neither a tag nor a generation of actor ${name}`;
+    throw new CommandFailure("usage", what, 'see "kubectl get snapshots"');
+  }
   throw new CommandFailure(
     "notFound",
     `there is no tag ${text} in namespace ${namespace}`,
-    own.length === 0
+    tags.length === 0
       ? `actor ${name} has none: make one with "kubectl ate tag ${name} TAG", or name a generation by its number`
-      : `actor ${name} has ${own.map(({ spec }) => spec.tag).join(", ")}`,
+      : `actor ${name} has ${tags.map(({ spec }) => spec.tag).join(", ")}`,
+  );
+}
+
+/** @throws {CommandFailure} for what no Snapshot of a tag can be named */
+export function checkTag(tag: string): void {
+  if (/^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$/.test(tag) && tag.length <= 63 && !/^[0-9]+$/.test(tag)) return;
+  throw new CommandFailure(
+    "usage",
+    `"${tag}" is no name for a tag`,
+    "it must be lower-case letters, digits, - and ., at most 63, beginning and ending with a letter or digit, and not a number",
   );
 }
 

@@ -105,7 +105,7 @@ describe("suspend and resume", () => {
     operator.ending = "slept already";
     await createActor("fresh");
     expect((await ate(["suspend", "fresh"])).stdout).toMatch(
-      /^actor default\/fresh sleeps already: it was never started \(/,
+      /^actor default\/fresh sleeps already: it was never saved \(/,
     );
     expect((await ate(["suspend", "counter"])).stdout).toMatch(
       /^actor default\/counter sleeps already: counter-\d, [A-Z]+ \(/,

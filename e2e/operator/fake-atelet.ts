@@ -383,6 +383,7 @@ export class FakeAtelet {
         completedUnixMs: 0n,
         message: "",
         fidelity: Fidelity.FIDELITY_MEMORY,
+        reason: "",
       };
       this.change(actorUid, {
         state: ActorState.ACTOR_STATE_SUSPENDED,

@@ -62,6 +62,7 @@ function generation(number: bigint, storageState: StorageState): ActorReport["ge
     createdUnixMs: 0n,
     completedUnixMs: 0n,
     message: "",
+    reason: "",
   };
 }
 

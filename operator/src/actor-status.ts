@@ -7,7 +7,7 @@ import { type OperationRecord, publishedOperation } from "./operation-record.ts"
 import { isUnstartedFork } from "./origins.ts";
 import { envOutdated, volumesFull } from "./program-conditions.ts";
 import { ready } from "./ready.ts";
-import { type Reason } from "./reasons.ts";
+import { type Reason, reasonOf } from "./reasons.ts";
 import { tieOf } from "./ties.ts";
 
 /** How the operator sees the node that an actor is assigned to. */
@@ -92,13 +92,15 @@ function durable(world: ActorWorld): ConditionFacts {
   });
   if (newest === undefined) return facts("False", "NoSnapshot", "Nothing has been saved yet");
   const what = `Generation ${newest.generation}`;
-  const why = world.report?.generations.find(({ generation }) => Number(generation) === newest.generation)?.message;
-  const because = why === undefined || why === "" ? "" : `: ${why}`;
+  const told = world.report?.generations.find(({ generation }) => Number(generation) === newest.generation);
+  const because = told === undefined || told.message === "" ? "" : `: ${told.message}`;
+  // not yet tried, or being tried, is no trouble
+  const pending = told === undefined || told.reason === "" ? "Pending" : reasonOf(told.reason);
   switch (newest.storageState) {
     case "SNAPSHOT_STORAGE_STATE_COMPLETED":
       return facts("True", "Completed", `${what} is in the store`);
     case "SNAPSHOT_STORAGE_STATE_PENDING":
-      return facts("False", "Pending", `${what} is only on the node${because}`);
+      return facts("False", pending, `${what} is only on the node${because}`);
     case "SNAPSHOT_STORAGE_STATE_FAILED":
       return facts("False", "Failed", `${what} could not be stored${because}`);
     case "SNAPSHOT_STORAGE_STATE_LOST":

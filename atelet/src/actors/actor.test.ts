@@ -336,7 +336,10 @@ describe("failures", () => {
     await rename(node.storeDir, `${node.storeDir}.away`);
     await suspend(actor);
     await vi.waitFor(() => {
-      expect(actor.generations.newest()?.storage.message).toMatch(/upload to store default failed/);
+      expect(actor.generations.newest()?.storage).toMatchObject({
+        message: expect.stringContaining("upload to store default failed") as string,
+        reason: "STORE_UNAVAILABLE",
+      });
     });
     expect(storage(actor)).toEqual(["1 PENDING"]);
     await actor.resume();

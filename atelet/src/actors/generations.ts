@@ -10,6 +10,7 @@ const pendingStorage: Storage = {
   storedBytes: 0,
   completedAtMs: 0,
   message: "",
+  reason: "",
 };
 
 export interface GenerationsOptions {

@@ -55,6 +55,8 @@ const storageSchema = z.object({
   storedBytes: z.number(),
   completedAtMs: z.number(),
   message: z.string(),
+  /** A code of the error catalogue: of the last try to store it, when that failed. */
+  reason: z.string().default(""),
 });
 export type Storage = z.infer<typeof storageSchema>;
 

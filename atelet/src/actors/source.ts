@@ -190,6 +190,7 @@ function fromManifest(manifest: Manifest, key: string, prefix: ActorPrefix): Gen
       storedBytes: manifest.sizeBytes,
       completedAtMs: Date.parse(manifest.createdAt),
       message: "",
+      reason: "",
     },
   };
 }

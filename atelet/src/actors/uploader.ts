@@ -151,7 +151,7 @@ export class Uploader {
     const { node, record, generations, log, changed } = this.#options;
     const unpin = generations.pin(target.generation);
     // Until it has ended, parts of it may be in the store.
-    target.storage.message = "being uploaded";
+    if (target.storage.reason === "") target.storage.message = "being uploaded";
     const startMs = performance.now();
     try {
       const packed = await this.#packVolumes(target);
@@ -171,6 +171,7 @@ export class Uploader {
         storedBytes: result.storedBytes,
         completedAtMs: Date.now(),
         message: "",
+        reason: "",
       };
       this.#failures = 0;
       const newest = generations.newest();
@@ -204,6 +205,7 @@ export class Uploader {
   #failed(target: Generation, error: SubstrateError): void {
     const { node, log, record } = this.#options;
     node.metrics.uploads.inc({ outcome: "failed" });
+    target.storage.reason = error.code;
     if (passing.has(error.code)) {
       const pauseMs = this.#pause();
       target.storage.message = `upload to store ${record.program.store} failed, next try in ${pauseMs / 1000} s: ${error.message}`;

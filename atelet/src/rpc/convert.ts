@@ -174,6 +174,7 @@ export function generationToWire(generation: Generation, local: boolean): WireGe
     completedUnixMs: BigInt(storage.completedAtMs),
     message: storage.message,
     fidelity: fidelities[generation.fidelity],
+    reason: storage.reason,
   };
 }
 

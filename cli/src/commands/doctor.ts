@@ -47,6 +47,9 @@ function report(findings: readonly Finding[]): string {
     const advice = fix === undefined ? "" : fix.replace(/^/gm, "           ");
     return `${signs[level]}  ${what}\n${advice === "" ? "" : `${advice}\n`}`;
   });
-  const count = (level: Finding["level"]): number => findings.filter((finding) => finding.level === level).length;
-  return `${lines.join("")}${count("problem")} problems, ${count("warning")} warnings\n`;
+  const count = (level: Finding["level"]): string => {
+    const number = findings.filter((finding) => finding.level === level).length;
+    return `${number} ${level}${number === 1 ? "" : "s"}`;
+  };
+  return `${lines.join("")}${count("problem")}, ${count("warning")}\n`;
 }

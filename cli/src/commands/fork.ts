@@ -75,11 +75,29 @@ async function tagged(
   const { namespace } = connection;
   const actor = await findObject<Actor>(connection, "actors", namespace, from);
   if (actor === undefined) throw await nothingToFork(connection, from);
-  const tag = `fork-${copy}`.slice(0, 40).replace(/[-.]+$/, "");
+  await mustBeNew(connection, copy);
+  const tag = await freeTag(connection, from, `fork-${copy}`.slice(0, 40).replace(/[-.]+$/, ""));
   const snapshot = await createTag(connection, { namespace, name: from }, tag);
   progress.end();
   terminal.stderr.write(`actor ${from} is tagged first: snapshot ${tagObjectName(from, tag)}\n`);
   return untilStored(connection, snapshot, flags.timeout, progress);
+}
+
+/** Before a tag is made for it that nobody would use. */
+async function mustBeNew(connection: Connection, name: string): Promise<void> {
+  const { namespace } = connection;
+  if ((await findObject<Actor>(connection, "actors", namespace, name)) === undefined) return;
+  throw new CommandFailure("operationFailed", `actor ${namespace}/${name} exists already`, "choose another name");
+}
+
+/** `wanted`, or with a number behind it where an earlier fork's tag is still there. */
+async function freeTag(connection: Connection, from: string, wanted: string): Promise<string> {
+  const snapshots = await listObjects<Snapshot>(connection, "snapshots", connection.namespace);
+  const taken = new Set(snapshots.map(({ metadata }) => metadata.name));
+  for (let number = 1; ; number += 1) {
+    const tag = number === 1 ? wanted : `${wanted}.${number}`;
+    if (!taken.has(tagObjectName(from, tag))) return tag;
+  }
 }
 
 async function nothingToFork(connection: Connection, name: string): Promise<CommandFailure> {

@@ -1,10 +1,11 @@
 import { Command } from "commander";
+import { getActor } from "../actors.ts";
 import { type WaitFlags, withConnection, withWait } from "../config.ts";
 import { Connection } from "../connection.ts";
 import { examples } from "../examples.ts";
 import { CommandFailure } from "../failure.ts";
 import { operate } from "../operate.ts";
-import { findTag } from "../snapshots.ts";
+import { findSource } from "../snapshots.ts";
 import { type Terminal } from "../terminal.ts";
 
 type ResumeFlags = WaitFlags & { from?: string; boot: boolean };
@@ -16,7 +17,10 @@ export function resumeCommand(terminal: Terminal): Command {
         "newer states than the chosen one are given up.",
     )
     .argument("<actor>", "name of the actor")
-    .option("--from <generation or tag>", "start from this generation of its own, or from a tag of its Template")
+    .option(
+      "--from <generation or tag>",
+      "start from this generation of its own, or from a tag; also by their Snapshots' names",
+    )
     .option("--boot", "start the program cold, with the newest volumes", false)
     .addHelpText(
       "after",
@@ -48,7 +52,16 @@ async function choice(
 ): Promise<object | undefined> {
   if (boot) return { boot };
   if (from === undefined) return undefined;
-  if (/^[1-9][0-9]*$/.test(from)) return { from: Number(from) };
+  if (/^[0-9]+$/.test(from)) return { from: generationNumber(from) };
   const connection = new Connection(flags);
-  return { from: await findTag(connection, { namespace: connection.namespace, name }, from) };
+  const address = { namespace: connection.namespace, name };
+  // a wrong name of the actor is said before a wrong tag
+  await getActor(connection, address);
+  return { from: await findSource(connection, address, from) };
+}
+
+function generationNumber(text: string): number {
+  const number = Number(text);
+  if (Number.isSafeInteger(number) && number > 0) return number;
+  throw new CommandFailure("usage", `there can be no generation ${text}`, "generations are counted from 1");
 }

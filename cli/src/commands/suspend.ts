@@ -1,9 +1,10 @@
 import { Command, Option } from "commander";
-import { type WaitFlags, withConnection, withWait } from "../config.ts";
+import { oneOf, type WaitFlags, withConnection, withWait } from "../config.ts";
 import { examples } from "../examples.ts";
 import { operate } from "../operate.ts";
 import { type Terminal } from "../terminal.ts";
 
+/** As Templates write them, and as flags are written. */
 const modes = { async: "Async", sync: "Sync" } as const;
 const fidelities = { memory: "Memory", rootfs: "Rootfs", data: "Data" } as const;
 
@@ -20,13 +21,17 @@ export function suspendCommand(terminal: Terminal): Command {
       new Option(
         "--mode <mode>",
         "async: done when the snapshot is on the node's disk; sync: when it is in the store (default: its Template's durability)",
-      ).choices(Object.keys(modes)),
+      )
+        .choices(Object.keys(modes))
+        .argParser(oneOf(Object.keys(modes))),
     )
     .addOption(
       new Option(
         "--fidelity <what>",
         "memory: processes and all files; rootfs: files, the program starts cold; data: volumes only (default: its Template's onSuspend)",
-      ).choices(Object.keys(fidelities)),
+      )
+        .choices(Object.keys(fidelities))
+        .argParser(oneOf(Object.keys(fidelities))),
     )
     .option("--force", "cut requests and exec sessions that are still open after the drain timeout", false)
     .addHelpText(

@@ -5,7 +5,7 @@ import { type WaitFlags, withConnection, withWait } from "../config.ts";
 import { Connection } from "../connection.ts";
 import { examples } from "../examples.ts";
 import { Progress } from "../progress.ts";
-import { createTag, untilStored } from "../snapshots.ts";
+import { checkTag, createTag, untilStored } from "../snapshots.ts";
 import { type Terminal } from "../terminal.ts";
 
 export function tagCommand(terminal: Terminal): Command {
@@ -25,6 +25,7 @@ export function tagCommand(terminal: Terminal): Command {
       ),
     )
     .action(async (name: string, tag: string, flags: WaitFlags) => {
+      checkTag(tag);
       const connection = new Connection(flags);
       const address = { namespace: connection.namespace, name };
       await getActor(connection, address);

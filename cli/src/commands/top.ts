@@ -10,6 +10,7 @@ import { Connection, type ConnectionFlags } from "../connection.ts";
 import { examples } from "../examples.ts";
 import { CommandFailure } from "../failure.ts";
 import { ask, listNodes, type NodeUsage, type Usage } from "../inspection.ts";
+import { missingNamespace } from "../refusal.ts";
 import { shortState } from "../states.ts";
 import { type Terminal } from "../terminal.ts";
 
@@ -73,6 +74,8 @@ async function topActors(terminal: Terminal, connection: Connection, flags: TopF
   );
   if (flags.output === "json") terminal.stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
   else if (rows.length === 0) {
+    const missing = flags.allNamespaces ? undefined : await missingNamespace(connection, connection.namespace);
+    if (missing !== undefined) throw missing;
     terminal.stderr.write(flags.allNamespaces ? "no actors\n" : `no actors in namespace ${connection.namespace}\n`);
   } else terminal.stdout.write(usageTable(rows, flags.allNamespaces));
 }

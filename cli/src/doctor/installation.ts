@@ -48,6 +48,12 @@ export async function apiServer(
 }
 
 export async function kinds(connection: Connection): Promise<Finding[]> {
+  const found = await kindsOneByOne(connection);
+  if (!found.every(({ level }) => level === "warning")) return found;
+  return [warning("the CustomResourceDefinitions of substrate.run can't be read: your user may not", askAdmin)];
+}
+
+async function kindsOneByOne(connection: Connection): Promise<Finding[]> {
   return Promise.all(
     Object.entries(newestFields).map(async ([plural, fields]) => {
       const name = `${plural}.substrate.run`;

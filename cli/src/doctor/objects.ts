@@ -1,18 +1,18 @@
 import type { Actor } from "@substrate/crds/actor.ts";
 import type { Template } from "@substrate/crds/template.ts";
+import { type Condition, isFailedUpload } from "../condition.ts";
 import { type Connection } from "../connection.ts";
 import { parseStatus } from "../refusal.ts";
+import { withoutSubject } from "../subject.ts";
 import { type Finding, ok, problem, warning } from "./finding.ts";
-
-interface Condition {
-  type: string;
-  status: string;
-  reason: string;
-  message: string;
-}
 
 const conditionOf = (status: { conditions?: Condition[] } | undefined, type: string): Condition | undefined =>
   status?.conditions?.find((condition) => condition.type === type);
+
+function why(key: string, ready: Condition | undefined): string {
+  if (ready === undefined) return ": no operator has looked at it";
+  return ` (${ready.reason}): ${withoutSubject(key, ready.message)}`;
+}
 
 async function all<T>(connection: Connection, plural: string): Promise<T[] | Finding> {
   const { status, body } = await connection.ask(`/apis/substrate.run/v1alpha1/${plural}`);
@@ -31,11 +31,9 @@ export async function templates(connection: Connection): Promise<Finding[]> {
     const ready = conditionOf(status, "Ready");
     if (ready?.status === "True") return [];
     const fix = `kubectl describe template ${name} -n ${namespace}`;
-    return [
-      problem(`template ${namespace}/${name} is not Ready: ${ready?.message ?? "no operator has looked at it"}`, fix),
-    ];
+    return [problem(`template ${namespace}/${name} is not Ready${why(`${namespace}/${name}`, ready)}`, fix)];
   });
-  return bad.length > 0 ? bad : [ok(`${found.length} templates are Ready`)];
+  return bad.length > 0 ? bad : [ok(`all templates are Ready (${found.length})`)];
 }
 
 export async function actors(connection: Connection): Promise<Finding[]> {
@@ -47,23 +45,19 @@ export async function actors(connection: Connection): Promise<Finding[]> {
     const ready = conditionOf(actor.status, "Ready");
     const fix = `kubectl ate describe ${name} -n ${namespace}`;
     if (ready?.status !== "True" && actor.spec.state !== "Suspended") {
-      findings.push(
-        problem(`actor ${namespace}/${name} is not Ready: ${ready?.message ?? "no operator has looked at it"}`, fix),
-      );
+      findings.push(problem(`actor ${namespace}/${name} is not Ready${why(`${namespace}/${name}`, ready)}`, fix));
     }
     const upload = failingUpload(actor);
     if (upload !== undefined)
       findings.push(problem(`actor ${namespace}/${name} is not saved in its store: ${upload}`, fix));
     return findings;
   });
-  return bad.length > 0 ? bad : [ok(`${found.length} actors are Ready`)];
+  return bad.length > 0 ? bad : [ok(`all actors are Ready (${found.length})`)];
 }
 
 /** Why the newest generation is not in the store, where that is more than waiting for its turn. */
 function failingUpload({ status }: Actor): string | undefined {
   const durable = conditionOf(status, "Durable");
-  if (durable === undefined || durable.status === "True") return undefined;
-  return /fail|refus|store|claim|cannot|can't|denied/i.test(durable.message) && durable.reason !== "Uploading"
-    ? durable.message
-    : undefined;
+  if (durable === undefined || !isFailedUpload(durable)) return undefined;
+  return `${durable.message} (${durable.reason})`;
 }

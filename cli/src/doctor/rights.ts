@@ -1,5 +1,4 @@
 import { type Connection } from "../connection.ts";
-import { rbacHint } from "../refusal.ts";
 import { type Finding, ok, warning } from "./finding.ts";
 
 const crds = "substrate.run";
@@ -30,12 +29,12 @@ export async function rights(connection: Connection): Promise<Finding[]> {
   ).filter((right) => right !== undefined);
   const { namespace, user } = connection;
   if (missing.length === 0) return [ok(`user "${user}" may run every command in namespace ${namespace}`)];
-  return missing.map(({ command, verb, resource, group }) =>
-    warning(
-      `user "${user}" may not run ${command} in namespace ${namespace}: verb ${verb} on ${resource} is missing`,
-      rbacHint(connection, { verb, resource, group }),
-    ),
-  );
+  const commands = [...new Set(missing.map(({ command }) => command))];
+  const lacking = missing.map(({ verb, resource, group }) => `  ${verb} on ${resource}.${group}\n`);
+  const fix =
+    `these verbs are missing; substrate-edit of local/manifests/roles.yaml has them all, substrate-view what only reads:\n` +
+    `${lacking.join("")}kubectl create rolebinding ate -n ${namespace} --clusterrole=substrate-edit --user=USER`;
+  return [warning(`user "${user}" may not run these in namespace ${namespace}: ${commands.join(", ")}`, fix)];
 }
 
 async function may(connection: Connection, right: { verb: string; resource: string; group: string }): Promise<boolean> {

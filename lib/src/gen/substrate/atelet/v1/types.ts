@@ -555,6 +555,8 @@ export interface Generation {
   /** Why it is PENDING for long, FAILED or LOST. */
   message: string;
   fidelity: Fidelity;
+  /** A code of the error catalogue: of the last try to store it, when that failed. */
+  reason: string;
 }
 
 export interface Operation {
@@ -2370,6 +2372,7 @@ function createBaseGeneration(): Generation {
     completedUnixMs: 0n,
     message: "",
     fidelity: Fidelity.FIDELITY_UNSPECIFIED,
+    reason: "",
   };
 }
 
@@ -2434,6 +2437,9 @@ export const Generation: MessageFns<Generation> = {
     }
     if (message.fidelity !== Fidelity.FIDELITY_UNSPECIFIED) {
       writer.uint32(112).int32(fidelityToNumber(message.fidelity));
+    }
+    if (message.reason !== "") {
+      writer.uint32(122).string(message.reason);
     }
     return writer;
   },
@@ -2563,6 +2569,14 @@ export const Generation: MessageFns<Generation> = {
             message.fidelity = fidelityFromJSON(reader.int32());
             continue;
           }
+          case 15: {
+            if (tag !== 122) {
+              break;
+            }
+
+            message.reason = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2611,6 +2625,7 @@ export const Generation: MessageFns<Generation> = {
         : 0n,
       message: isSet(object.message) ? globalThis.String(object.message) : "",
       fidelity: isSet(object.fidelity) ? fidelityFromJSON(object.fidelity) : Fidelity.FIDELITY_UNSPECIFIED,
+      reason: isSet(object.reason) ? globalThis.String(object.reason) : "",
     };
   },
 
@@ -2658,6 +2673,9 @@ export const Generation: MessageFns<Generation> = {
     if (message.fidelity !== Fidelity.FIDELITY_UNSPECIFIED) {
       obj.fidelity = fidelityToJSON(message.fidelity);
     }
+    if (message.reason !== "") {
+      obj.reason = message.reason;
+    }
     return obj;
   },
 
@@ -2688,6 +2706,7 @@ export const Generation: MessageFns<Generation> = {
       : 0n;
     message.message = object.message ?? "";
     message.fidelity = object.fidelity ?? Fidelity.FIDELITY_UNSPECIFIED;
+    message.reason = object.reason ?? "";
     return message;
   },
 };
