@@ -9,7 +9,7 @@ import { startTestCluster, type TestCluster } from "../support/cluster.ts";
 import { Armed, type Victim } from "./armed.ts";
 import { Witness } from "./witness.ts";
 
-export const namespace = "default";
+const namespace = "default";
 const pollMs = 25;
 /** Beyond any deadline of the product's own: wakeTimeout, drainTimeout, back-off. */
 const operationMs = 60_000;

@@ -4,18 +4,13 @@ import { type ActorReport, ActorState, StorageState } from "@substrate/lib/gen/s
 import { isConflict, isNotFound, type KubeClient, keyOf } from "@substrate/lib/kube/client.ts";
 import { type Reflector } from "@substrate/lib/kube/reflector.ts";
 import { type Logger } from "@substrate/lib/log.ts";
-import {
-  type ActorWorld,
-  desiredStatus,
-  differs,
-  nodeUnavailableAfterMs,
-  observedState,
-  type Trouble,
-} from "./actor-status.ts";
+import { desiredStatus, differs, observedState } from "./actor-status.ts";
+import { type ActorWorld, nodeUnavailableAfterMs, type Standing } from "./actor-world.ts";
 import { type Assignments } from "./assignments.ts";
 import { type AteletLink } from "./atelet-link.ts";
 import { type Atelets } from "./atelets.ts";
-import { type Briefings, type Standing } from "./briefings.ts";
+import { type Briefings } from "./briefings.ts";
+import { type Trouble } from "./conditions.ts";
 import { type Deletion } from "./deletion.ts";
 import { type Detachment } from "./detachment.ts";
 import { type EventRecorder } from "./events.ts";

@@ -6,7 +6,8 @@ import {
   type OperationType,
   StorageState,
 } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
-import { type ActorWorld, desiredStatus, differs, observedState } from "./actor-status.ts";
+import { desiredStatus, differs, observedState } from "./actor-status.ts";
+import { type ActorWorld } from "./actor-world.ts";
 import { type Condition } from "@substrate/crds/index.ts";
 
 const now = new Date("2026-05-01T10:00:00Z");

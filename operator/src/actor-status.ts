@@ -1,57 +1,14 @@
-import { type Actor, type ActorState, type ActorStatus, type Template } from "@substrate/crds/index.ts";
-import { type ActorReport, OperationResult, StorageState } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
-import { type Standing } from "./briefings.ts";
+import { type ActorState, type ActorStatus } from "@substrate/crds/index.ts";
+import { OperationResult, StorageState } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { type ActorWorld } from "./actor-world.ts";
 import { type ConditionFacts, isoSeconds, mergeConditions } from "./conditions.ts";
 import { maxListed, newestGeneration, snapshotEntries } from "./generations.ts";
-import { type OperationRecord, publishedOperation } from "./operation-record.ts";
+import { publishedOperation } from "./operation-record.ts";
 import { isUnstartedFork } from "./origins.ts";
 import { envOutdated, volumesFull } from "./program-conditions.ts";
 import { ready } from "./ready.ts";
 import { type Reason, reasonOf } from "./reasons.ts";
 import { tieOf } from "./ties.ts";
-
-/** How the operator sees the node that an actor is assigned to. */
-export interface NodeView {
-  nodeName: string;
-  /** Connected, and all its reports are known. */
-  synced: boolean;
-  /** How long it has not been synced; 0 while it is. */
-  unreachableMs: number;
-}
-
-/** A reason and a text for a person, for a condition that is False. */
-export interface Trouble {
-  reason: Reason;
-  message: string;
-}
-
-/** All that an actor's status is made of. */
-export interface ActorWorld {
-  actor: Actor;
-  template: Template | undefined;
-  /** Why the Snapshot in spec.source cannot be used, for an actor that has no generation of its own. */
-  source: Trouble | undefined;
-  /** Of status.assignment.nodeName; undefined when the actor is unassigned. */
-  node: NodeView | undefined;
-  /** The assigned node's newest word on the actor; undefined while it isn't synced or knows nothing of it. */
-  report: ActorReport | undefined;
-  /** Which synced node has a generation's files; "unknown" while a node that might isn't synced. */
-  localNode: (generation: number) => string | undefined;
-  /** The operator's own operations, oldest first. */
-  operations: readonly OperationRecord[];
-  /** A wake that finds no place. */
-  unplaced: Trouble | undefined;
-  /** What stands in the way of a deletion or of spec.state. */
-  blocked: Trouble | undefined;
-  /** What it would be started with; undefined when that cannot be said. */
-  standing: Standing | undefined;
-  /** The report's state, or the one before it while it is transitional and young. */
-  state: ActorState;
-  now: Date;
-}
-
-/** After this long without a node's reports its actors are said not to be Ready. */
-export const nodeUnavailableAfterMs = 15_000;
 
 /** What the report, or in its absence what is known, says the actor does now. */
 export function observedState(world: Omit<ActorWorld, "state">): ActorState {

@@ -16,7 +16,7 @@ import { type ActorKey, type ActorReport, ActorState } from "@substrate/lib/gen/
 import { type Logger } from "@substrate/lib/log.ts";
 import { fromServiceError, isServiceError } from "@substrate/lib/rpc/errors.ts";
 import { dial, unary, type UnaryMethod } from "@substrate/lib/rpc/client.ts";
-import { type NodeView } from "./actor-status.ts";
+import { type NodeView } from "./actor-world.ts";
 
 /** What an atelet's Lease says of it. */
 export interface AteletLease {

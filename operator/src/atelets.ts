@@ -5,7 +5,7 @@ import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type Reflector } from "@substrate/lib/kube/reflector.ts";
 import { type Lease, type Node } from "@substrate/lib/kube/types.ts";
 import { type Logger } from "@substrate/lib/log.ts";
-import { type NodeView } from "./actor-status.ts";
+import { type NodeView } from "./actor-world.ts";
 import { type AteletLease, AteletLink } from "./atelet-link.ts";
 import { unknownNode } from "./generations.ts";
 import { type PlacementNode } from "./placement.ts";

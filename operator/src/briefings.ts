@@ -2,7 +2,7 @@ import { type Actor, type EnvVar } from "@substrate/crds/index.ts";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type ActorReport, ActorState } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { LRUCache } from "lru-cache";
-import { type Trouble } from "./actor-status.ts";
+import { type Standing } from "./actor-world.ts";
 import { type Assignments } from "./assignments.ts";
 import { type AteletLink } from "./atelet-link.ts";
 import { newest } from "./choices.ts";
@@ -15,22 +15,6 @@ const lookEveryMs = 60_000;
 const lookAgainMs = 2_000;
 /** Actors whose Secrets are remembered, by a digest. */
 const remembered = 16_384;
-
-/** What an actor would be started with now, as far as its status tells of it. */
-export interface Standing {
-  /** Of the environment that its next cold start gets. */
-  envDigest?: string;
-  /** What it names is not there. */
-  envTrouble?: Trouble;
-  /** Of what runs, or would be started if there were no other. */
-  presentRevision?: string;
-  /** Its next wake brings another revision. */
-  upgradeTo?: string;
-  /** Why it stays on its revision although there is a newer one. */
-  upgradeRefused?: string;
-  /** When to look again at the latest. */
-  recheckAfterMs?: number;
-}
 
 interface Look {
   env: string;

@@ -6,6 +6,12 @@ export type ConditionFacts = Omit<Condition, "lastTransitionTime" | "observedGen
   reason: Reason;
 };
 
+/** A reason and a text for a person, for a condition that is False. */
+export interface Trouble {
+  reason: Reason;
+  message: string;
+}
+
 /** The wanted conditions in their order, with lastTransitionTime moved only where the status flipped. */
 export function mergeConditions(
   previous: readonly Condition[] | undefined,

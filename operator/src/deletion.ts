@@ -1,7 +1,7 @@
 import { type Actor } from "@substrate/crds/index.ts";
 import { isNotFound, keyOf } from "@substrate/lib/kube/client.ts";
 import { type Logger } from "@substrate/lib/log.ts";
-import { type Trouble } from "./actor-status.ts";
+import { type Trouble } from "./conditions.ts";
 import { actorFinalizer, type Assignments } from "./assignments.ts";
 import { type AteletLink } from "./atelet-link.ts";
 import { type Atelets } from "./atelets.ts";

@@ -2,9 +2,8 @@ import { type Actor, type Snapshot, snapshots, type SnapshotStatus, type Templat
 import { type Program, type StoredPrefix } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { isAlreadyExists, isConflict, type KubeClient, keyOf } from "@substrate/lib/kube/client.ts";
 import { type Reflector } from "@substrate/lib/kube/reflector.ts";
-import { type Trouble } from "./actor-status.ts";
+import { type ConditionFacts, isoSeconds, type Trouble } from "./conditions.ts";
 import { type Atelets } from "./atelets.ts";
-import { type ConditionFacts, isoSeconds } from "./conditions.ts";
 import { type Environments, templateOwner } from "./environment.ts";
 import { type EventRecorder } from "./events.ts";
 import { type Freshest } from "./freshest.ts";

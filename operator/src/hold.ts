@@ -6,7 +6,7 @@ import {
   OperationResult,
   OperationType,
 } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
-import { type Trouble } from "./actor-status.ts";
+import { type Trouble } from "./conditions.ts";
 import { type AteletLink } from "./atelet-link.ts";
 import { type OperationRecord } from "./operation-record.ts";
 import { type Operations } from "./operations.ts";

@@ -3,7 +3,7 @@ import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type Origin, type StoredPrefix } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { type KubeClient, keyOf } from "@substrate/lib/kube/client.ts";
 import { namespaces } from "@substrate/lib/kube/types.ts";
-import { type Trouble } from "./actor-status.ts";
+import { type Trouble } from "./conditions.ts";
 import { reasonOf } from "./reasons.ts";
 
 /** Where an actor without a generation begins, and the revision of its Template that this state fits. */

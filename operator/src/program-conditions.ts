@@ -1,6 +1,6 @@
 import { type Condition } from "@substrate/crds/index.ts";
 import { formatBytes } from "@substrate/lib/resources.ts";
-import { type ActorWorld } from "./actor-status.ts";
+import { type ActorWorld } from "./actor-world.ts";
 import { type ConditionFacts } from "./conditions.ts";
 import { type ConditionType, type Reason } from "./reasons.ts";
 import { isAwake } from "./ties.ts";

@@ -1,5 +1,5 @@
-import { type ActorWorld, nodeUnavailableAfterMs, type Trouble } from "./actor-status.ts";
-import { type ConditionFacts } from "./conditions.ts";
+import { type ActorWorld, nodeUnavailableAfterMs } from "./actor-world.ts";
+import { type ConditionFacts, type Trouble } from "./conditions.ts";
 import { newestGeneration } from "./generations.ts";
 import { isUnstartedFork } from "./origins.ts";
 import { type Reason, reasonOf } from "./reasons.ts";

@@ -2,8 +2,7 @@ import { type Snapshot, snapshots, type SnapshotStatus } from "@substrate/crds/i
 import { isConflict, isNotFound, type KubeClient } from "@substrate/lib/kube/client.ts";
 import { type StoredSnapshot } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { differs } from "./actor-status.ts";
-import { type Trouble } from "./actor-status.ts";
-import { type ConditionFacts, mergeConditions } from "./conditions.ts";
+import { type ConditionFacts, mergeConditions, type Trouble } from "./conditions.ts";
 import { type Freshest } from "./freshest.ts";
 import { statusFidelity } from "./generations.ts";
 import { type OperatorMetrics } from "./metrics.ts";

@@ -6,8 +6,8 @@ import { type Reflector } from "@substrate/lib/kube/reflector.ts";
 import { type Upgrade } from "./plans.ts";
 
 /** On the tags made here: UID of the actor and number of the generation that they keep. */
-export const upgradeOfLabel = "substrate.run/upgrade-of";
-export const generationLabel = "substrate.run/generation";
+const upgradeOfLabel = "substrate.run/upgrade-of";
+const generationLabel = "substrate.run/generation";
 
 const lookMs = 50;
 /** The tag of a large actor goes on while callers are told to come again. */

@@ -5,7 +5,7 @@ import { type ActorReport, type Program } from "@substrate/lib/gen/substrate/ate
 import { isConflict, isUnreachable, type KubeClient, keyOf } from "@substrate/lib/kube/client.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { Phases } from "@substrate/lib/phases.ts";
-import { type Trouble } from "./actor-status.ts";
+import { type Trouble } from "./conditions.ts";
 import { type Assignments } from "./assignments.ts";
 import { type AteletLink } from "./atelet-link.ts";
 import { type Atelets } from "./atelets.ts";

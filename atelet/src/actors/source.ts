@@ -1,26 +1,17 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
-import { type Logger } from "@substrate/lib/log.ts";
 import { type Phases } from "@substrate/lib/phases.ts";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type ActorPrefix } from "../store/snapshots.ts";
 import { type Manifest } from "../store/store.ts";
-import { type ActorVolumes, volumeFile } from "../volumes/actor-volumes.ts";
+import { volumeFile } from "../volumes/actor-volumes.ts";
 import { noVolumes } from "../volumes/stack.ts";
-import { type Generations } from "./generations.ts";
-import { type NodeContext } from "./node-context.ts";
-import { type ActorRecord, type Generation } from "./record.ts";
+import { type ActorContext } from "./actor-context.ts";
+import { type Generation } from "./record.ts";
 import { chosenGeneration, type StartFrom } from "./start-from.ts";
 
-export interface SourceOptions {
-  node: NodeContext;
-  record: ActorRecord;
-  prefix: ActorPrefix;
-  generations: Generations;
-  volumes: ActorVolumes;
+export interface SourceOptions extends ActorContext {
   phases: Phases;
-  log: Logger;
-  save: (options: { durable: boolean }) => Promise<void>;
 }
 
 /**

@@ -1,7 +1,7 @@
 import { SubstrateError } from "@substrate/lib/errors.ts";
+import { type ActorContext } from "./actor-context.ts";
 import { type Generations } from "./generations.ts";
 import { type ActorRecord, type Generation, type Origin, type StoredPrefix } from "./record.ts";
-import { type SourceOptions } from "./source.ts";
 
 /** What a person, or an upgrade, chose to start from, instead of the newest usable generation. */
 export type StartFrom =
@@ -15,7 +15,7 @@ export function chosenTag({ tag }: { tag: Origin["stored"] }, floor: number): Or
   return { stored: tag, golden: false, floor, chosen: true };
 }
 
-type Chosen = Pick<SourceOptions, "record" | "generations">;
+type Chosen = Pick<ActorContext, "record" | "generations">;
 
 /** Throws INVALID, saying what there is, when the actor has no such generation, or it can't be gone back to. */
 export function chosenGeneration({ record, generations }: Chosen, number: number): Generation {
@@ -77,7 +77,7 @@ function goBack(record: ActorRecord, generations: Generations, number: number): 
 }
 
 /** The files of what was given up go from the node; what is in the store goes with the next upload. */
-export async function removeGivenUp({ generations, log }: SourceOptions, number: number): Promise<void> {
+export async function removeGivenUp({ generations, log }: ActorContext, number: number): Promise<void> {
   for (const { generation } of generations.all().filter((candidate) => candidate.generation > number)) {
     try {
       await generations.evict(generation);
@@ -91,7 +91,7 @@ export async function removeGivenUp({ generations, log }: SourceOptions, number:
  * Puts the store's head back to the generation that a person went back to, so that a move can't bring back what was
  * given up. What fails is remembered, and tried again before the actor may leave this node.
  */
-export async function rewindHead({ node, record, prefix, generations, save }: SourceOptions): Promise<void> {
+export async function rewindHead({ node, record, prefix, generations, save }: ActorContext): Promise<void> {
   const { rewind } = record;
   if (rewind === undefined) return;
   const newest = generations.usable()[0];
