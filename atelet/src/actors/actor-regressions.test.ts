@@ -6,6 +6,7 @@ import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type Actor } from "./actor.ts";
 import { ObjectSnapshotStore } from "../store/object-snapshots.ts";
 import { assignment, clusterUid, key, TestNode } from "./test-node.ts";
+import { Uploader } from "./uploader.ts";
 
 let node: TestNode;
 beforeEach(async () => {
@@ -111,6 +112,28 @@ it("a part of a replaced generation that had reached the store is removed with t
   await suspend(actor, "SYNC");
   await vi.waitFor(async () => {
     expect((await node.storeKeys()).some((name) => name.includes("/1-1/"))).toBe(false);
+  });
+});
+
+it("an upload that the atelet's end cut off while a newer generation was there left its parts in the store", async () => {
+  const actor = await granted();
+  await actor.resume();
+  await suspend(actor);
+  const part = join(node.storeDir, clusterUid, key.namespaceUid, key.uid, "1-1", "pages.img");
+  await mkdir(dirname(part), { recursive: true });
+  await writeFile(part, "half");
+  const pending = actor.generations.newest();
+  if (pending !== undefined) pending.storage.message = "being uploaded";
+  await actor.resume();
+  // what is being uploaded is not dropped for the newer one
+  const drop = vi.spyOn(Uploader.prototype, "dropReplaced").mockResolvedValueOnce(undefined);
+  await suspend(actor);
+  drop.mockRestore();
+  await node.restart();
+  expect(node.actors.get(key.uid).generations.all().map(({ generation }) => generation)).toEqual([2, 1]);
+  await suspend(node.actors.get(key.uid), "SYNC");
+  await vi.waitFor(async () => {
+    expect((await node.storeKeys()).filter((name) => name.includes("/1-1/"))).toEqual([]);
   });
 });
 

@@ -262,7 +262,8 @@ export class Uploader {
       try {
         await generations.evict(older.generation);
         if (!this.#outdated().includes(older)) continue;
-        if (older.storage.manifest !== "") {
+        // of one that was replaced while it was being uploaded parts are there, though no manifest
+        if (older.storage.manifest !== "" || older.storage.message !== "") {
           await node.store(record.program.store).collect(prefix, older.generation, older.epoch);
         }
         generations.forget(older.generation);

@@ -10,10 +10,11 @@ describe("readKernelState", () => {
         { map: { name: "src", type: "ifname", map: "ipv4_addr", elem: [["a7", "100.64.0.7"]] } },
         { map: { name: "dn", elem: [[20_007, { concat: ["100.64.0.7", 8080] }]] } },
         { set: { name: "recent", elem: [{ elem: { val: 20_001, timeout: 600, expires: 3 } }, 20_002] } },
-        { set: { name: "blk", type: "ifname" } },
+        { set: { name: "blk", type: "ifname", elem: ["a8"] } },
       ],
     });
     expect(state.sources).toEqual(new Map([["a7", "100.64.0.7"]]));
+    expect(state.blocked).toEqual(["a8"]);
     expect(state.mappings).toEqual([{ outerPort: 20_007, nodeAddress: "100.64.0.7", containerPort: 8080 }]);
     expect(state.restingPorts).toEqual([20_001, 20_002]);
   });

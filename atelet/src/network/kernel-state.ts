@@ -5,6 +5,8 @@ import { type Mapping } from "./ruleset.ts";
 export interface KernelState {
   /** Link name → node address. */
   sources: Map<string, string>;
+  /** Names of links that nothing may pass. */
+  blocked: string[];
   mappings: Mapping[];
   restingPorts: number[];
   /** Addresses that may reach actors. */
@@ -30,6 +32,7 @@ export function readKernelState(list: unknown): KernelState {
   const elementsOf = (name: string): unknown[] => sets.find((set) => set.name === name)?.elem ?? [];
   return {
     sources: new Map(elementsOf("src").map((element) => source.parse(element))),
+    blocked: elementsOf("blk").map((element) => z.string().parse(element)),
     mappings: elementsOf("dn")
       .map((element) => mapping.parse(element))
       .map(([outerPort, { concat }]) => ({ outerPort, nodeAddress: concat[0], containerPort: concat[1] })),

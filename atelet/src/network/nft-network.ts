@@ -208,7 +208,8 @@ export class NftActorNetwork implements ActorNetwork {
     this.#routersBefore = state.routers;
     const links = await this.#slow.call("the actors' links", "slotIndices");
     const files = readdirSync(this.#options.dir).map((name) => indexOf(`a${name}`));
-    const inRules = [...state.sources.keys()].map((link) => indexOf(link));
+    // nft takes one command after the other: a kill in between leaves some of a slot's elements without the others
+    const inRules = [...state.sources.keys(), ...state.blocked].map((link) => indexOf(link));
     const found = new Set([...links, ...files, ...inRules].filter((index) => index !== undefined));
     for (const index of found) {
       const slot = this.#slot(index);
