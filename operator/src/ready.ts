@@ -94,7 +94,12 @@ function failedStart(world: ActorWorld): ConditionFacts | undefined {
   if (last === undefined) return undefined;
   if (last.type === "OPERATION_TYPE_RESUME") {
     if (last.result !== "OPERATION_RESULT_FAILED" || !lastingCodes.has(last.reason)) return undefined;
-    return { type: "Ready", status: "False", reason: reasonOf(last.reason), message: last.message };
+    return {
+      type: "Ready",
+      status: "False",
+      reason: reasonOf(last.reason),
+      message: `${last.message}${aboutUpgrade(world)}`,
+    };
   }
   const before = shown(actor.status);
   const isFailure = before?.status === "False" && lastingReasons.has(before.reason);

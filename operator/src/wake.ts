@@ -14,6 +14,7 @@ import { type Choice, newest } from "./choices.ts";
 import { type OperatorMetrics } from "./metrics.ts";
 import { type Plans, type StartPlan } from "./plans.ts";
 import { isAwake, isBehindFloor } from "./ties.ts";
+import { UpgradeAttempts } from "./upgrade-attempts.ts";
 import { type UpgradeTags } from "./upgrade-tags.ts";
 
 export interface WakeResult {
@@ -74,6 +75,7 @@ export class Waker {
   readonly #options: WakerOptions;
   readonly #wakes = new Map<string, Promise<WakeResult>>();
   readonly #unplaced = new Map<string, Trouble>();
+  readonly #upgrades = new UpgradeAttempts();
 
   constructor(options: WakerOptions) {
     this.#options = options;
@@ -176,6 +178,7 @@ export class Waker {
       return { actor: found, plan: await plans.start(found, this.#report(attempt, found), attempt.choice) };
     });
     const { program } = plan;
+    this.#refuseUpgrade(attempt, plan);
     attempt.deadlineMs = attempt.startMs + Number(program.wakeTimeoutMs);
     const granted = await phases.run("place", () => this.#granted(attempt, actor, program));
     const { link } = granted;
@@ -183,6 +186,7 @@ export class Waker {
       await this.#keepState(attempt, granted.actor, link, plan);
       await phases.run("assign", () => assignments.assign(granted.actor, link, plan));
       await phases.run("resume", () => this.#resume(attempt, granted.actor, link, plan));
+      this.#upgrades.over(attempt.uid);
     } catch (error) {
       await this.#learn(attempt, granted.actor, link, program, error);
       throw error;
@@ -204,6 +208,15 @@ export class Waker {
     if (choice.kind === "newest" || report === undefined || !isAwake(report)) return report;
     const message = `Actor ${key} runs: suspend it first, then choose what it starts from`;
     throw new SubstrateError("OPERATION_IN_PROGRESS", message);
+  }
+
+  /** Of a wake that nobody has chosen the start of. */
+  #refuseUpgrade({ choice, key, uid }: Attempt, { program, upgrade }: StartPlan): void {
+    if (choice.kind !== "newest") this.#upgrades.over(uid);
+    else if (upgrade !== undefined) {
+      const refusal = this.#upgrades.refusal(uid, key, program.revision);
+      if (refusal !== undefined) throw refusal;
+    }
   }
 
   /** Before another revision takes over. Meanwhile the node has the present one, and local wakes wait for us. */
@@ -268,18 +281,23 @@ export class Waker {
   }
 
   async #resume(attempt: Attempt, actor: Actor, link: AteletLink, plan: StartPlan): Promise<void> {
-    const { program, startFrom } = plan;
+    const { program, startFrom, upgrade } = plan;
     const remainingMs = Math.max(0, attempt.deadlineMs - performance.now());
-    await link.call(
-      (client) => client.resume.bind(client),
-      {
-        actorUid: attempt.uid,
-        epoch: BigInt(actor.status?.assignment?.epoch ?? 0),
-        operationId: attempt.operationId,
-        startFrom,
-      },
-      { deadlineMs: Math.max(remainingMs, Number(program.wakeTimeoutMs)) + resumeMarginMs },
-    );
+    try {
+      await link.call(
+        (client) => client.resume.bind(client),
+        {
+          actorUid: attempt.uid,
+          epoch: BigInt(actor.status?.assignment?.epoch ?? 0),
+          operationId: attempt.operationId,
+          startFrom,
+        },
+        { deadlineMs: Math.max(remainingMs, Number(program.wakeTimeoutMs)) + resumeMarginMs },
+      );
+    } catch (error) {
+      if (upgrade !== undefined) this.#upgrades.failed(attempt.uid, program.revision, error);
+      throw error;
+    }
   }
 
   /** Draws what the next attempt needs from a node's refusal; gives the place back where another node may do. */

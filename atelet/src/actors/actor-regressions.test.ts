@@ -130,7 +130,12 @@ it("an upload that the atelet's end cut off while a newer generation was there l
   await suspend(actor);
   drop.mockRestore();
   await node.restart();
-  expect(node.actors.get(key.uid).generations.all().map(({ generation }) => generation)).toEqual([2, 1]);
+  expect(
+    node.actors
+      .get(key.uid)
+      .generations.all()
+      .map(({ generation }) => generation),
+  ).toEqual([2, 1]);
   await suspend(node.actors.get(key.uid), "SYNC");
   await vi.waitFor(async () => {
     expect((await node.storeKeys()).filter((name) => name.includes("/1-1/"))).toEqual([]);
