@@ -50,6 +50,13 @@ it("follows links inside the rootfs", async () => {
   expect(await resolveInRootfs(rootfs, "/run/ate", { make: true })).toBe(join(rootfs, "var/run/ate"));
 });
 
+it("makes folders for several sandboxes that start at once: one that another made first was an error", async () => {
+  const made = await Promise.all(
+    Array.from({ length: 8 }, () => resolveInRootfs(rootfs, "/srv/deep/data", { make: true })),
+  );
+  expect(new Set(made)).toEqual(new Set([join(rootfs, "srv/deep/data")]));
+});
+
 it("refuses loops and files in the way", async () => {
   await symlink("/loop", join(rootfs, "loop"));
   await expect(resolveInRootfs(rootfs, "/loop/x", { make: true })).rejects.toThrow(RootfsError);

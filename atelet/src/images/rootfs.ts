@@ -58,10 +58,25 @@ export async function resolveInRootfs(rootfs: string, path: string, options: { m
     if (stats && !stats.isDirectory() && (rest.length > 0 || options.make)) {
       throw new RootfsError(`${next} is a file where a folder is needed for ${path}`);
     }
-    if (!stats && options.make) await mkdir(join(rootfs, next), { mode: 0o755 });
+    if (!stats && options.make && !(await madeFolder(join(rootfs, next)))) {
+      // several sandboxes of one image start at once: what another one has made is looked at like any other part
+      rest.unshift(part);
+      continue;
+    }
     resolved = next;
   }
   return join(rootfs, resolved);
+}
+
+/** @returns false if there is something by now. */
+async function madeFolder(path: string): Promise<boolean> {
+  try {
+    await mkdir(path, { mode: 0o755 });
+    return true;
+  } catch (error) {
+    if (error instanceof Error && "code" in error && error.code === "EEXIST") return false;
+    throw error;
+  }
 }
 
 /**
