@@ -6,7 +6,7 @@ import { type Reflector } from "@substrate/lib/kube/reflector.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { desiredStatus, differs, observedState } from "./actor-status.ts";
 import { type ActorWorld, nodeUnavailableAfterMs, type Standing } from "./actor-world.ts";
-import { type Assignments } from "./assignments.ts";
+import { actorFinalizer, type Assignments } from "./assignments.ts";
 import { type AteletLink } from "./atelet-link.ts";
 import { type Atelets } from "./atelets.ts";
 import { type Briefings } from "./briefings.ts";
@@ -159,8 +159,12 @@ export class ActorReconciler {
   async #delete(actor: Actor): Promise<ReconcileResult> {
     this.#lateEvents.forget(actor.metadata.uid ?? "");
     const { blocked, requeueAfterMs } = await this.#options.deletion.run(actor);
-    if (blocked !== undefined) await this.#writeStatus(actor, { blocked });
-    if (requeueAfterMs !== undefined) return { requeueAfterMs };
+    // What somebody else's finalizer keeps must not go on saying that it runs.
+    const isKept = actor.metadata.finalizers?.some((name) => name !== actorFinalizer) === true;
+    const findings: Findings = blocked === undefined ? {} : { blocked };
+    if (blocked !== undefined || isKept) await this.#writeStatus(actor, findings);
+    soonest(findings, requeueAfterMs);
+    if (findings.requeueAfterMs !== undefined) return { requeueAfterMs: findings.requeueAfterMs };
     this.forget(actor.metadata.uid ?? "");
     return {};
   }

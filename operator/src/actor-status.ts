@@ -55,7 +55,7 @@ function durable(world: ActorWorld): ConditionFacts {
   const pending = told === undefined || told.reason === "" ? "Pending" : reasonOf(told.reason);
   switch (newest.storageState) {
     case "SNAPSHOT_STORAGE_STATE_COMPLETED":
-      return facts("True", "Completed", `${what} is in the store`);
+      return facts("True", "Completed", `${what} is in the store${because}`);
     case "SNAPSHOT_STORAGE_STATE_PENDING":
       return facts("False", pending, `${what} is only on the node${because}`);
     case "SNAPSHOT_STORAGE_STATE_FAILED":

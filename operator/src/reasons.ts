@@ -54,6 +54,7 @@ export const eventReasons = [
   "FailedTag",
   "SnapshotFailed",
   "SnapshotLost",
+  "SnapshotDamaged",
   "Abandoned",
   "Unmanaged",
   "CrashLoop",

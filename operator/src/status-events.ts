@@ -78,6 +78,12 @@ export function statusEvents(
       warn("SnapshotFailed", `${what} could not be made or stored${because}`);
     if (snapshot.storageState === "SNAPSHOT_STORAGE_STATE_LOST") warn("SnapshotLost", `${what} is lost${because}`);
   }
+  const [newest] = after.snapshots ?? [];
+  const durable = condition(after, "Durable");
+  const said = generations.find(({ generation }) => Number(generation) === newest?.generation)?.message ?? "";
+  if (durable?.status === "True" && said !== "" && durable.message !== condition(before, "Durable")?.message) {
+    warn("SnapshotDamaged", durable.message);
+  }
   const last = after.lastOperation;
   if (
     last?.result === "Failed" &&

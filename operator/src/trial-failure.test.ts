@@ -13,7 +13,7 @@ it.each<[ErrorCode, string, string]>([
   [
     "NO_ROOM",
     "node vm: needs 288 MiB of memory, but this node can give at most 200 MiB",
-    "resources.limits.memory is 256.0 MiB, 288.0 MiB with the runtime's own 32.0 MiB: node vm: needs 288 MiB of memory, but this node can give at most 200 MiB",
+    "resources.limits.memory is 256.0 MiB, 288.0 MiB with the runtime's own 32.0 MiB: node vm: needs 288 MiB of memory, but this node can give at most 200 MiB; lower it, or add a larger node",
   ],
   [
     "NO_ROOM",

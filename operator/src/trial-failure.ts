@@ -17,7 +17,7 @@ export function trialFailure({ image, memoryBytes }: ProgramPart, { code, messag
   const why = sameEverywhere.has(code) ? message.replace(/^node \S+: /, "") : message;
   if (code === "NO_ROOM" && message.includes("of memory")) {
     const booking = `${formatBytes(bookingBytes(memoryBytes))} with the runtime's own ${formatBytes(bookingBytes(0))}`;
-    return `resources.limits.memory is ${formatBytes(memoryBytes)}, ${booking}: ${why}`;
+    return `resources.limits.memory is ${formatBytes(memoryBytes)}, ${booking}: ${why}; lower it, or add a larger node`;
   }
   if (code !== "IMAGE_UNAVAILABLE" && code !== "IMAGE_INVALID") return why;
   const about = `Image ${image}: `;

@@ -111,6 +111,8 @@ const retryAsSaid: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   "CRASH_LOOP",
   "TEMPLATE_MISSING",
   "TEMPLATE_NOT_READY",
+  "SNAPSHOT_MISSING",
+  "SNAPSHOT_UNUSABLE",
 ]);
 
 /** A wake that failed for good, told to those who waited for it. */

@@ -18,6 +18,8 @@ import { type Running } from "./running.ts";
 
 /** A readyz may take this long at least, whatever the request that woke the actor is ready to wait. */
 const READY_WITHIN_MS = 60_000;
+/** What was ready when it was saved has nothing to do first: a short wakeTimeout alone must not make a crash of it. */
+const RESTORED_READY_WITHIN_MS = 10_000;
 
 export interface ActorSandboxOptions {
   node: NodeContext;
@@ -86,7 +88,7 @@ export class ActorSandbox {
         generation,
         ...(restore && { restore }),
         ...(rootfsTar !== undefined && { rootfsTar }),
-        readyWithinMs: Math.max(program.wakeTimeoutMs, READY_WITHIN_MS),
+        readyWithinMs: Math.max(program.wakeTimeoutMs, cold ? READY_WITHIN_MS : RESTORED_READY_WITHIN_MS),
         phases,
         title: `actor ${name}`,
       });
@@ -304,13 +306,14 @@ export class ActorSandbox {
 
   /** The files of a background restore stay until its load has ended well; a load that fails is a crash (design.md §6). */
   #watchLoad(running: Running, unpin: (() => Promise<void>) | undefined): void {
-    const { log, idle } = this.#options;
+    const { log, idle, generations, record } = this.#options;
     running.load.ended
       .catch(async (error: unknown) => {
         // A suspend under way finds it by itself; a resume under way ends first.
         await idle();
         if (this.#isEnding(running)) return;
         log.error("the background load of its memory failed", { error });
+        generations.distrust(record.sandbox?.fromGeneration ?? 0);
         await this.died(running, `loading its memory failed: ${asSubstrateError(error).message}`);
       })
       .then(() => unpin?.())

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { chmod, open, readdir, rename, rm, writeFile } from "node:fs/promises";
+import { chmod, open, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { SubstrateError } from "@substrate/lib/errors.ts";
@@ -489,6 +489,51 @@ describe("which state is the newest (design.md §7)", () => {
     await actor.resume();
     expect(node.runtime.only().memory).toBe(6);
     expect(storage(actor)).toContain("2 LOST");
+  });
+
+  it("a local copy with other content than was stored is seen though its size is right, and the stored one is used", async () => {
+    const actor = await granted();
+    await actor.resume();
+    node.runtime.only().memory = 6;
+    await suspend(actor, "SYNC");
+    await writeFile(join(actor.generations.path(1), "pages.img"), "7");
+    await actor.resume();
+    expect(node.runtime.only().memory).toBe(6);
+    expect(actor.generations.get(1)?.storage.message).toBe(
+      "the copy on its node was damaged (pages.img has other content than was stored) and removed; the stored one is used",
+    );
+  });
+
+  it("after a restart of the machine a damaged copy goes before anybody wants it", async () => {
+    const actor = await granted();
+    await actor.resume();
+    node.runtime.only().memory = 6;
+    await suspend(actor, "SYNC");
+    const path = join(actor.files.generations, "1", "generation.json");
+    const { seal } = JSON.parse(await readFile(path, "utf8")) as { seal: { boot: string } };
+    await writeFile(path, (await readFile(path, "utf8")).replace(seal.boot, "an-earlier-one"));
+    await writeFile(join(actor.generations.path(1), "pages.img"), "7");
+    await node.restart();
+    const after = node.actors.get(actor.record.actor.uid);
+    await expect.poll(() => after.generations.local(1)).toBeUndefined();
+    await granted(2);
+    await after.resume();
+    expect(node.runtime.only().memory).toBe(6);
+  });
+
+  it("a copy whose restore failed is read before the next try", async () => {
+    const actor = await granted();
+    await actor.resume();
+    node.runtime.only().memory = 6;
+    await suspend(actor, "SYNC");
+    // As after a rot of the disk: it looks as it did, and has other content than was stored.
+    const rotten = [{ name: "pages.img", sha256: "0" }];
+    await actor.generations.seal(1, await actor.generations.stamps(1), rotten);
+    node.runtime.failNext.restore = new SubstrateError("RESTORE_FAILED", "bad page");
+    await expect(actor.resume()).rejects.toThrow("bad page");
+    await vi.waitFor(() => actor.resume(), { timeout: 10_000 });
+    expect(node.runtime.only().memory).toBe(6);
+    expect(actor.generations.get(1)?.storage.message).toContain("has other content than was stored");
   });
 });
 

@@ -20,7 +20,7 @@ import { type ActorFiles, type ActorRecord, type Fidelity, type Generation, type
 import { alreadyRuns, busy, heldMessage, nothingToSave, stopping, upgradePending } from "./refusals.ts";
 import { type RouteLevel } from "./route-level.ts";
 import { Saving } from "./saving.ts";
-import { type SourceOptions } from "./source.ts";
+import { type SourceOptions, verifyCopy } from "./source.ts";
 import { rewindHead, type StartFrom } from "./start-from.ts";
 import { start } from "./start.ts";
 import { nothingToTag } from "./stored-copy.ts";
@@ -295,6 +295,14 @@ export class Actor {
     return [...this.record.volumes.stacks, ...frozen]
       .flatMap(({ layers }) => layers)
       .flatMap((layer) => ("origin" in layer ? [layer.origin] : []));
+  }
+
+  /** Reads what a restart of the machine may have damaged, unless there is something else to do. */
+  async verifyCopies(): Promise<void> {
+    for (const generation of this.generations.all()) {
+      if (this.hasSandbox || this.#left) return;
+      await verifyCopy(this.#sourceOptions(new Phases()), generation);
+    }
   }
 
   noteActivity(nowMs: number): void {

@@ -1,4 +1,5 @@
 import { type GenerationFolder, type GenerationRecord } from "../generations/folder.ts";
+import { type Digest, sealOf } from "../generations/seal.ts";
 import { type Layer, type VolumeStack, withFlattened } from "../volumes/stack.ts";
 import { type ActorRecord, type Generation, type Storage } from "./record.ts";
 
@@ -31,6 +32,9 @@ export class Generations {
   readonly #local = new Map<number, GenerationRecord>();
   readonly #pins = new Map<number, number>();
   readonly #doomed = new Set<number>();
+  readonly #distrusted = new Set<number>();
+  /** What is recorded of a generation is rewritten by one after the other: each keeps what the others have changed. */
+  #rewriting: Promise<void> = Promise.resolve();
 
   constructor(record: ActorRecord, folder: GenerationFolder, options: GenerationsOptions) {
     this.#record = record;
@@ -107,7 +111,7 @@ export class Generations {
   }
 
   /** Commits what was written since `begin`; the newest generation from now on. */
-  async commit(written: Omit<GenerationRecord, "format" | "files">): Promise<Generation> {
+  async commit(written: Omit<GenerationRecord, "format" | "files" | "seal">): Promise<Generation> {
     const local = await this.#folder.commit(written);
     const generation = fromLocal(local);
     this.#local.set(local.generation, local);
@@ -116,16 +120,43 @@ export class Generations {
   }
 
   /** A generation that was fetched from the store into `begin`'s folder. */
-  async commitFetched(generation: Generation, saved: Pick<GenerationRecord, "rootfsTar" | "volumes">): Promise<void> {
+  async commitFetched(
+    generation: Generation,
+    saved: Pick<GenerationRecord, "rootfsTar" | "volumes">,
+    digests: readonly Digest[],
+  ): Promise<void> {
     const { generation: number, epoch, revision, imageDigest, runtime, fidelity, envDigest, createdAtMs } = generation;
     const written = { generation: number, epoch, revision, imageDigest, runtime, fidelity, envDigest, createdAtMs };
-    this.#local.set(number, await this.#folder.commit({ ...written, ...saved }));
+    this.#local.set(number, await this.#folder.commit({ ...written, ...saved }, digests));
+    this.#distrusted.delete(number);
     if (this.get(generation.generation) === undefined) this.#insert(generation);
   }
 
   /** Why it cannot be restored from what is here, or undefined. */
   async damage(local: GenerationRecord): Promise<string | undefined> {
-    return (await this.#folder.damage(local)) ?? (await this.#options.volumesDamage(local.volumes));
+    const { generation } = local;
+    const found = await this.#folder.check(local, { distrusted: this.#distrusted.has(generation) });
+    if ("damage" in found) return found.damage;
+    this.#distrusted.delete(generation);
+    if (found.seal !== local.seal) await this.#rewrite(generation, (now) => ({ ...now, ...found }));
+    return this.#options.volumesDamage(local.volumes);
+  }
+
+  /** It did not come to life as it should: its files are read, and compared with what was stored, before the next try. */
+  distrust(generation: number): void {
+    if (this.local(generation)?.seal !== undefined) this.#distrusted.add(generation);
+  }
+
+  /** How its files look, to be sealed with the digests that an upload takes of them from now on. */
+  async stamps(generation: number): Promise<ReadonlyMap<string, string>> {
+    const local = this.local(generation);
+    return local === undefined ? new Map<string, string>() : this.#folder.stamps(local);
+  }
+
+  /** Its content is known from now on, and so a damage of it. */
+  async seal(generation: number, stamps: ReadonlyMap<string, string>, digests: readonly Digest[]): Promise<void> {
+    const seal = await sealOf(stamps, digests);
+    await this.#rewrite(generation, (local) => ({ ...local, seal }));
   }
 
   /** The content of volumes that generations here name. */
@@ -135,16 +166,17 @@ export class Generations {
 
   /** Writes down that one layer has taken the place of the bottom of a volume's stack, wherever it is. */
   async rewriteFrozen(volume: string, flattened: readonly Layer[], into: Layer): Promise<void> {
-    for (const [number, local] of this.#local) {
-      const volumes = local.volumes.map((stack) =>
-        stack.name === volume
-          ? { ...stack, layers: withFlattened(stack.layers, flattened, into) ?? stack.layers }
-          : stack,
-      );
-      if (volumes.every((stack, index) => stack.layers === local.volumes[index]?.layers)) continue;
-      const rewritten = { ...local, volumes };
-      await this.#folder.rewrite(rewritten);
-      this.#local.set(number, rewritten);
+    for (const number of [...this.#local.keys()]) {
+      await this.#rewrite(number, (local) => {
+        const volumes = local.volumes.map((stack) =>
+          stack.name === volume
+            ? { ...stack, layers: withFlattened(stack.layers, flattened, into) ?? stack.layers }
+            : stack,
+        );
+        return volumes.every((stack, index) => stack.layers === local.volumes[index]?.layers)
+          ? local
+          : { ...local, volumes };
+      });
     }
   }
 
@@ -188,6 +220,8 @@ export class Generations {
     }
     this.#doomed.delete(generation);
     this.#local.delete(generation);
+    this.#distrusted.delete(generation);
+    await this.#rewriting;
     await this.#folder.remove(generation);
     this.#options.evicted();
   }
@@ -195,6 +229,19 @@ export class Generations {
   /** Forgets a generation whose files and data are gone. */
   forget(generation: number): void {
     this.#record.generations = this.#record.generations.filter((g) => g.generation !== generation);
+  }
+
+  /** @param change returns its argument if there is nothing to change. */
+  #rewrite(generation: number, change: (local: GenerationRecord) => GenerationRecord): Promise<void> {
+    const turn = this.#rewriting.then(async () => {
+      const local = this.#local.get(generation);
+      const changed = local && change(local);
+      if (changed === undefined || changed === local) return;
+      await this.#folder.rewrite(changed);
+      this.#local.set(generation, changed);
+    });
+    this.#rewriting = turn.catch(() => undefined);
+    return turn;
   }
 
   #insert(generation: Generation): void {

@@ -94,7 +94,10 @@ export class Launcher {
   async #explained(error: unknown, { id, program, title }: LaunchOptions): Promise<unknown> {
     if (!(error instanceof SubstrateError) || error.code !== "PROGRAM_EXITED") return error;
     const why = await ending(this.#node, id, program, "");
-    if (why === "") return error;
+    if (why === "") {
+      if (error.message.includes(title)) return error;
+      return new SubstrateError("PROGRAM_EXITED", `${title}: ${error.message}`, { cause: error });
+    }
     return new SubstrateError("PROGRAM_EXITED", `${title} ended before it was ready: ${why}`, { cause: error });
   }
 

@@ -6,7 +6,7 @@ import { LONG_LIFE_MS, RestartBackOff } from "./restart-back-off.ts";
 const LOOP_AFTER = 3;
 
 /** Failed starts that lie in the program or in what it is started from. No room, no store, no registry are none. */
-const programsFault: ReadonlySet<string> = new Set(["RESTORE_FAILED", "PROGRAM_EXITED", "NOT_READY"]);
+export const programsFault: ReadonlySet<string> = new Set(["RESTORE_FAILED", "PROGRAM_EXITED", "NOT_READY"]);
 
 export interface LivesOptions {
   record: ActorRecord;

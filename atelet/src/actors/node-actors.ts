@@ -62,6 +62,22 @@ export class NodeActors {
       await actor.adopt(status === "running" || status === "paused" ? status : "gone");
     }
     void this.#watch();
+    void this.#verify(actors);
+  }
+
+  /** One after the other, and idle for as long as it took: wakes need the disk and the cores more. */
+  async #verify(actors: readonly Actor[]): Promise<void> {
+    const { signal, log } = this.#node;
+    for (const actor of actors) {
+      const startMs = performance.now();
+      try {
+        await actor.verifyCopies();
+        await delay(performance.now() - startMs, undefined, { signal, ref: false });
+      } catch (error) {
+        if (signal.aborted) return;
+        log.error("a local snapshot could not be verified", { actor: actor.name, error });
+      }
+    }
   }
 
   /** One record that cannot be read must not keep all other actors from coming back. */

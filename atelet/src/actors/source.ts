@@ -102,17 +102,42 @@ async function bringHere(options: SourceOptions, generation: Generation): Promis
 
 /** Brings a generation's files here, if they aren't. @returns what is damaged and cannot be had elsewhere. */
 async function fetchOrDamage(options: SourceOptions, generation: Generation): Promise<string | undefined> {
-  const { generations, log } = options;
+  const { generations } = options;
   const local = generations.local(generation.generation);
   const damage = local === undefined ? "not here" : await generations.damage(local);
   if (damage === undefined) return undefined;
-  if (local !== undefined) {
-    log.error("a local snapshot is damaged", { generation: generation.generation, damage });
-    await generations.evict(generation.generation);
-  }
+  if (local !== undefined) await giveUpCopy(options, generation, damage);
   if (generation.storage.state !== "COMPLETED") return damage;
   await fetch(options, generation);
   return undefined;
+}
+
+/**
+ * Reads the local copy of a stored generation if the machine was started anew since its content was known; a damaged
+ * one goes at once. Nothing is read of one that is known to be good.
+ */
+export async function verifyCopy(options: SourceOptions, generation: Generation): Promise<void> {
+  const { generations, save } = options;
+  const local = generations.local(generation.generation);
+  if (local?.seal === undefined || generation.storage.state !== "COMPLETED") return;
+  const unpin = generations.pin(generation.generation);
+  let damage: string | undefined;
+  try {
+    damage = await generations.damage(local);
+  } finally {
+    await unpin();
+  }
+  if (damage === undefined) return;
+  await giveUpCopy(options, generation, damage);
+  await save({ durable: false });
+}
+
+async function giveUpCopy({ generations, log }: SourceOptions, generation: Generation, damage: string): Promise<void> {
+  log.error("a local snapshot is damaged", { generation: generation.generation, damage });
+  if (generation.storage.state === "COMPLETED") {
+    generation.storage.message = `the copy on its node was damaged (${damage}) and removed; the stored one is used`;
+  }
+  await generations.evict(generation.generation);
 }
 
 /** A memory image is read only by the runtime build that wrote it, and holds the program that it was made from. */
@@ -145,7 +170,11 @@ async function fetch(options: SourceOptions, source: Generation): Promise<void> 
       const packed = (manifest.volumes ?? []).map(({ name }) => ({ name, path: join(dir, volumeFile(name)) }));
       await volumes.unpack(packed, async (stacks) => {
         for (const { path } of packed) await rm(path);
-        await generations.commitFetched(source, { rootfsTar: manifest.rootfsTar === true, volumes: stacks });
+        await generations.commitFetched(
+          source,
+          { rootfsTar: manifest.rootfsTar === true, volumes: stacks },
+          manifest.files,
+        );
       });
     } catch (error) {
       await generations.abandon(source.generation);

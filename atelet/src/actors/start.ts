@@ -2,7 +2,7 @@ import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
 import { type ActorSandbox } from "./actor-sandbox.ts";
 import { type Beginning, beginningFrom, coldBeginning } from "./beginning.ts";
 import { type UnpackedImage } from "../images/images.ts";
-import { type Lives } from "./lives.ts";
+import { type Lives, programsFault } from "./lives.ts";
 import { RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
 import { type ActorFiles, type Generation } from "./record.ts";
 import { originOf, startFromOrigin } from "./origin-start.ts";
@@ -42,6 +42,8 @@ export async function start(options: StartOptions): Promise<void> {
     booking.free();
     const failure = asSubstrateError(error);
     if (source !== undefined && failure.code === "RESTORE_FAILED") source.restoreFailures += 1;
+    // Were its files to blame, the stored copy is better.
+    if (source !== undefined && programsFault.has(failure.code)) options.generations.distrust(source.generation);
     lives.startFailed(failure, source?.generation ?? 0);
     throw error;
   }

@@ -44,14 +44,16 @@ export class Trials {
   }
 
   /** Joins a trial of the same revision that is under way. Throws what a first start would. */
-  run(request: TrialRequest): Promise<TrialResult> {
+  async run(request: TrialRequest): Promise<TrialResult> {
     const { program, golden } = request;
+    // Its actors could be started, and never saved.
+    this.#node.store(program.store);
     const key = `${program.templateUid}/${program.revision}/${golden?.prefix.actorUid ?? ""}`;
     const existing = this.#running.get(key);
-    if (existing !== undefined) return existing;
+    if (existing !== undefined) return await existing;
     const trial = this.#tried(request, key).finally(() => this.#running.delete(key));
     this.#running.set(key, trial);
-    return trial;
+    return await trial;
   }
 
   async #tried(request: TrialRequest, key: string): Promise<TrialResult> {
@@ -166,6 +168,8 @@ export class Trials {
 
 /** Nobody can read a trial's output afterwards: its last lines go into the message. */
 function withOutput(error: SubstrateError, logPath: string): SubstrateError {
+  // What stands there then is the runtime's, not the program's.
+  if (error.message.includes(" did not start: ")) return error;
   const output = lastLines(logPath);
   const said = output === "" ? "it wrote nothing" : `its last output: ${output}`;
   return new SubstrateError(error.code, `${error.message}; ${said}`, {

@@ -1,5 +1,6 @@
 import { type SubstrateError, asSubstrateError } from "@substrate/lib/errors.ts";
 import { type Logger } from "@substrate/lib/log.ts";
+import { type Digest } from "../generations/seal.ts";
 import { removeFolder } from "../node-files.ts";
 import { type ActorPrefix } from "../store/snapshots.ts";
 import { type ActorVolumes } from "../volumes/actor-volumes.ts";
@@ -12,8 +13,8 @@ import { type ActorRecord, type Generation } from "./record.ts";
 const FIRST_RETRY_MS = 1000;
 const LAST_RETRY_MS = 60_000;
 
-/** What heals by itself or by an operator's hand, so that the generation stays PENDING. */
-const passing = new Set(["STORE_UNAVAILABLE", "INTERNAL", "TIMEOUT"]);
+/** What heals by itself or by a person's hand, so that the generation stays PENDING: INVALID is a store not configured. */
+const passing = new Set(["STORE_UNAVAILABLE", "STORE_FOREIGN", "INVALID", "INTERNAL", "TIMEOUT"]);
 
 interface Waiter {
   generation: number;
@@ -155,6 +156,7 @@ export class Uploader {
     const startMs = performance.now();
     try {
       const packed = await this.#packVolumes(target);
+      const stamps = await generations.stamps(target.generation);
       const result = await node
         .store(record.program.store)
         .commit(
@@ -173,6 +175,7 @@ export class Uploader {
         message: "",
         reason: "",
       };
+      await this.#seal(target, stamps, result.files);
       this.#failures = 0;
       const newest = generations.newest();
       record.oldestUnsavedMs = newest === target || newest === undefined ? 0 : newest.createdAtMs;
@@ -191,6 +194,20 @@ export class Uploader {
     await changed();
     this.#settle();
     if (target.storage.state === "COMPLETED") await this.#collect();
+  }
+
+  /** It is stored without that, too: only a damage of its files here would not be noticed then. */
+  async #seal(
+    { generation }: Generation,
+    stamps: ReadonlyMap<string, string>,
+    files: readonly Digest[],
+  ): Promise<void> {
+    const { generations, log } = this.#options;
+    try {
+      await generations.seal(generation, stamps, files);
+    } catch (error) {
+      log.warn("the digests of a stored snapshot could not be written down", { generation, error });
+    }
   }
 
   /** @returns the folder with an archive of each volume, if there are any. */

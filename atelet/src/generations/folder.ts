@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { z } from "zod";
 import { isMissing, namesIn, readJson, removeFolder, writeJson } from "../node-files.ts";
 import { stackSchema } from "../volumes/stack.ts";
+import { checkSeal, type Digest, type Seal, sealOf, sealSchema, stampsOf } from "./seal.ts";
 
 const recordSchema = z.object({
   format: z.literal(1),
@@ -19,6 +20,8 @@ const recordSchema = z.object({
   /** The frozen content of each volume. */
   volumes: z.array(stackSchema).default([]),
   files: z.array(z.object({ name: z.string(), sizeBytes: z.number().int().nonnegative() })),
+  /** Once it is in the store. */
+  seal: sealSchema.optional(),
 });
 
 /** What is written beside an image, before the rename that makes it a generation. */
@@ -53,12 +56,19 @@ export class GenerationFolder {
     return image;
   }
 
-  /** Records what was written and commits it by rename. */
-  async commit(record: Omit<GenerationRecord, "format" | "files">): Promise<GenerationRecord> {
+  /**
+   * Records what was written and commits it by rename.
+   * @param digests of what was fetched from the store.
+   */
+  async commit(
+    record: Omit<GenerationRecord, "format" | "files" | "seal">,
+    digests?: readonly Digest[],
+  ): Promise<GenerationRecord> {
     const home = this.#home(record.generation);
     const partial = `${home}.partial`;
     const files = await filesIn(join(partial, imageName));
-    const whole: GenerationRecord = { format: 1, ...record, files };
+    const seal = digests && (await sealOf(await stampsOf(join(partial, imageName), namesOf({ files })), digests));
+    const whole: GenerationRecord = { format: 1, ...record, files, ...(seal && { seal }) };
     await writeJson(join(partial, recordName), whole, { durable: false });
     // R22: renaming over a folder is impossible, and renaming over large files would flush them.
     await removeFolder(home);
@@ -93,8 +103,27 @@ export class GenerationFolder {
     await removeFolder(doomed);
   }
 
-  /** Why a generation cannot be restored from here, or undefined if its files have their recorded sizes. */
-  async damage(record: GenerationRecord): Promise<string | undefined> {
+  /** How its files look now; to be taken before they are read for their digests. */
+  stamps(record: GenerationRecord): Promise<Map<string, string>> {
+    return stampsOf(this.path(record.generation), namesOf(record));
+  }
+
+  /**
+   * Why a generation cannot be restored from here: its files have other sizes than recorded, or other content than was
+   * stored. Else the seal that it has from now on.
+   * @param options.distrusted reads it even if it looks untouched.
+   */
+  async check(
+    record: GenerationRecord,
+    options: { distrusted: boolean } = { distrusted: false },
+  ): Promise<{ damage: string } | { seal: Seal | undefined }> {
+    const damage = await this.#wrongSize(record);
+    if (damage !== undefined) return { damage };
+    if (record.seal === undefined) return { seal: undefined };
+    return checkSeal(this.path(record.generation), record.seal, options);
+  }
+
+  async #wrongSize(record: GenerationRecord): Promise<string | undefined> {
     for (const { name, sizeBytes } of record.files) {
       const path = join(this.path(record.generation), name);
       try {
@@ -139,6 +168,10 @@ async function readRecord(dir: string): Promise<GenerationRecord | undefined> {
     // Unreadable or of another format: the caller removes it and says so.
     return undefined;
   }
+}
+
+function namesOf({ files }: Pick<GenerationRecord, "files">): string[] {
+  return files.map(({ name }) => name);
 }
 
 async function filesIn(dir: string): Promise<GenerationRecord["files"]> {

@@ -52,7 +52,7 @@ export class ObjectSnapshotStore implements SnapshotStore {
     const body = Buffer.from(JSON.stringify({ ...manifest, sizeBytes, files } satisfies Manifest));
     await this.#store.put(objectKey(prefix, key), body);
     await this.#changeHead(prefix, next);
-    return result(prefix, key, body, sizeBytes);
+    return result(prefix, key, body, { sizeBytes, files });
   }
 
   async rewind(prefix: ActorPrefix, epoch: number, key: string): Promise<Head> {
@@ -67,7 +67,7 @@ export class ObjectSnapshotStore implements SnapshotStore {
     const key = (await this.head(prefix))?.manifest ?? null;
     if (key === null) return undefined;
     const { manifest, body } = await this.#readManifest(prefix, key);
-    return { key, manifest, ...result(prefix, key, body, manifest.sizeBytes) };
+    return { key, manifest, ...result(prefix, key, body, manifest) };
   }
 
   async copy(from: { prefix: ActorPrefix; key: string }, to: ActorPrefix, owner: Owner): Promise<Stored> {
@@ -87,7 +87,7 @@ export class ObjectSnapshotStore implements SnapshotStore {
       to,
       (head) => head ?? { epoch: manifest.epoch, generation: manifest.generation, manifest: key },
     );
-    return { key, manifest, ...result(to, key, body, manifest.sizeBytes) };
+    return { key, manifest, ...result(to, key, body, manifest) };
   }
 
   async manifest(prefix: ActorPrefix, key: string): Promise<Manifest> {
@@ -152,7 +152,7 @@ export class ObjectSnapshotStore implements SnapshotStore {
 
   async #committed(prefix: ActorPrefix, key: string): Promise<CommitResult> {
     const { manifest, body } = await this.#readManifest(prefix, key);
-    return result(prefix, key, body, manifest.sizeBytes);
+    return result(prefix, key, body, manifest);
   }
 
   async #readManifest(prefix: ActorPrefix, key: string): Promise<{ manifest: Manifest; body: Buffer }> {
@@ -224,9 +224,14 @@ function manifestKey(generation: number, epoch: number): string {
   return `${generationFolder(generation, epoch)}${manifestName}`;
 }
 
-function result(prefix: ActorPrefix, key: string, body: Buffer, sizeBytes: number): CommitResult {
+function result(
+  prefix: ActorPrefix,
+  key: string,
+  body: Buffer,
+  { sizeBytes, files }: Pick<Manifest, "sizeBytes" | "files">,
+): CommitResult {
   const digest = `sha256:${createHash("sha256").update(body).digest("hex")}`;
-  return { location: objectKey(prefix, key), digest, storedBytes: sizeBytes + body.length };
+  return { location: objectKey(prefix, key), digest, storedBytes: sizeBytes + body.length, files };
 }
 
 function refuseHigherEpoch(prefix: ActorPrefix, head: Head | undefined, epoch: number): void {

@@ -1,4 +1,4 @@
-import type { Head, Manifest } from "./store.ts";
+import type { Head, Manifest, ManifestFile } from "./store.ts";
 
 /**
  * Which folder of the store: <cluster uid>/<namespace uid>/<actor uid>. A tag or a golden snapshot has one of the same
@@ -15,6 +15,7 @@ export interface CommitResult {
   /** "sha256:…" of manifest.json. */
   digest: string;
   storedBytes: number;
+  files: readonly ManifestFile[];
 }
 
 /** What the head of a prefix names. */

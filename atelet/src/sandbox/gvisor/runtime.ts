@@ -1,3 +1,4 @@
+import { startFailure } from "./start-failure.ts";
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { mkdir, open, readdir, rm } from "node:fs/promises";
@@ -168,7 +169,8 @@ export class GvisorRuntime implements SandboxRuntime {
       });
     } catch (error) {
       await this.#cleanUp(spec.id);
-      throw this.#failure("PROGRAM_EXITED", `sandbox ${spec.id}: ${spec.args.join(" ")} did not start`, error);
+      const said = error instanceof Error ? error.message : String(error);
+      throw new SubstrateError("PROGRAM_EXITED", startFailure(spec.args, said), { cause: error });
     }
   }
 
