@@ -5,10 +5,14 @@ import { accessSync, constants, existsSync, mkdirSync, readFileSync, statfsSync,
 import { homedir, release } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+import { withSetupLock } from "./setup-lock.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..");
 const node24 = join(root, "node_modules/.bin/node");
 const GIB = 1024 ** 3;
+/** npm ci takes some ten seconds; ten minutes allow for a slow network. */
+const LOCK_WAIT_S = 600;
 /** local/tools/runsc/go.mod asks for it; an older Go with GOTOOLCHAIN=auto fetches it by itself. */
 const GO = [1, 26, 3];
 /** cachestat(2), by which the atelet sees what of a snapshot is on disk, came with 6.5. */
@@ -87,20 +91,22 @@ function checkCgroups() {
   );
 }
 
-/** Everything that is missing, each with how to get it. Changes nothing. */
-function preflight() {
+/** What packages alone need; images of files are made without root, Go or a recent kernel. */
+function checkPackages() {
   const problems = [];
-  if (process.platform !== "linux" || process.arch !== "x64") {
-    problems.push(`this is ${process.platform}/${process.arch}; Linux on x86-64 is needed`);
-    return problems;
-  }
   if (!atLeast(numbers(process.version), [20])) {
     problems.push(`Node ${process.version} is too old: install Node 20 or newer (https://nodejs.org)`);
   }
-  if (process.getuid() !== 0)
-    problems.push("root is needed for sandboxes and their networks: run it as root (sudo -i)");
   if (run("npm", ["--version"]).status !== 0)
     problems.push("npm is not on PATH: install it with Node (apt-get install npm)");
+  return problems;
+}
+
+/** What a cluster needs besides. */
+function checkMachine() {
+  const problems = [];
+  if (process.getuid() !== 0)
+    problems.push("root is needed for sandboxes and their networks: run it as root (sudo -i)");
   if (!atLeast(numbers(release()), KERNEL)) {
     problems.push(
       `kernel ${release()} is too old, ${KERNEL.join(".")} or newer is needed: ` +
@@ -130,12 +136,12 @@ function packagesAreInstalled() {
   );
 }
 
-function installPackages() {
+function installPackages(lock) {
   const started = performance.now();
   console.log("  installing npm packages (npm ci)");
   const { status, error } = spawnSync("npm", ["ci", "--no-audit", "--no-fund", "--loglevel=error"], {
     cwd: root,
-    stdio: ["ignore", "inherit", "inherit"],
+    stdio: ["ignore", "inherit", "inherit", lock],
   });
   if (status !== 0) {
     throw new Error(`npm ci failed${error ? `: ${error.message}` : ""}; its messages are above`);
@@ -143,16 +149,30 @@ function installPackages() {
   console.log(`  installed npm packages in ${((performance.now() - started) / 1000).toFixed(1)} s`);
 }
 
+/** Everything that is missing, each with how to get it. Changes nothing. */
+function preflight(packagesOnly) {
+  if (process.platform !== "linux" || process.arch !== "x64") {
+    return [`this is ${process.platform}/${process.arch}; Linux on x86-64 is needed`];
+  }
+  return [...checkPackages(), ...(packagesOnly ? [] : checkMachine())];
+}
+
 function main() {
   const started = performance.now();
-  const problems = preflight();
+  const { values } = parseArgs({ options: { "packages-only": { type: "boolean", default: false } } });
+  const packagesOnly = values["packages-only"];
+  const problems = preflight(packagesOnly);
   if (problems.length > 0) {
     console.error("setup: this machine lacks something; nothing has been changed:");
     for (const problem of problems) console.error(`  - ${problem}`);
     return 1;
   }
+  const say = (line) => console.log(`  ${line}`);
+  withSetupLock(join(root, ".setup.lock"), { waitSeconds: LOCK_WAIT_S, say }, (lock) => {
+    if (!packagesAreInstalled()) installPackages(lock);
+  });
+  if (packagesOnly) return 0;
   mkdirSync(cacheFolder(), { recursive: true });
-  if (!packagesAreInstalled()) installPackages();
   const { status } = spawnSync(node24, [join(root, "local/src/tools/main.ts")], {
     stdio: ["ignore", "inherit", "inherit"],
   });

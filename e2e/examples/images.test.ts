@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { buildOciLayout, type ImageFile } from "@substrate/examples/oci.ts";
 import { systemNode } from "@substrate/examples/system-node.ts";
 import { systemPython } from "@substrate/examples/system-python.ts";
+import { systemTools } from "@substrate/examples/system-tools.ts";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { unpack } from "./unpack.ts";
 
@@ -49,6 +50,12 @@ describe("images made of what the machine has", { timeout: 120_000 }, () => {
 
   it("Node does, too", async () => {
     expect(await runIn("node", await systemNode(), ["-p", "require('node:crypto').randomUUID().length"])).toBe("36\n");
+  });
+
+  it("a shell and tar do, too: exec and cp need them", async () => {
+    const tools = { ...(await systemTools()), program: "/bin/sh" };
+    const line = "mkdir /new && cp /bin/cat /new && tar -cf - -C / new | tar -tf - && ls /new";
+    expect(await runIn("tools", tools, ["-c", line])).toBe("new/\nnew/cat\ncat\n");
   });
 
   it("says what to install where there is no Python that will do", async () => {

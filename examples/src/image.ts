@@ -7,6 +7,7 @@ import { imageFiles, type ImageSource } from "./image-files.ts";
 import { buildOciLayout, DEFAULT_PATH, type ImageFile } from "./oci.ts";
 import { systemNode } from "./system-node.ts";
 import { systemPython } from "./system-python.ts";
+import { systemTools, toolNames } from "./system-tools.ts";
 
 const help = `npm run image -- --out DIR [OPTION]… SOURCE[:DEST]… -- COMMAND [ARG]…
 
@@ -22,6 +23,7 @@ on clusters of \`npm start\` on this machine, as long as DIR is there.
   --port N         a port that it listens on, for those who inspect the image; may be repeated
   --python         the Python of this machine (3, with SQLite and TLS) goes into the image, as python3
   --node           likewise the Node of this checkout, as node
+  --tools          a shell and tar, for kubectl ate exec and cp, go into it: ${toolNames.join(", ")}
   --help           this text
 
 A static binary:         npm run image -- --out ~/hello/image ~/hello/hello -- /hello
@@ -71,6 +73,7 @@ async function main(argv: readonly string[]): Promise<void> {
       user: { type: "string" },
       python: { type: "boolean", default: false },
       node: { type: "boolean", default: false },
+      tools: { type: "boolean", default: false },
       help: { type: "boolean", default: false },
     },
   });
@@ -84,19 +87,20 @@ async function main(argv: readonly string[]): Promise<void> {
   if (!values.workdir.startsWith("/")) throw new UsageError(`--workdir ${values.workdir} must be absolute`);
 
   const cwd = callersFolder();
-  const interpreters = [
+  const additions = [
     ...(values.python ? [await systemPython(imageCache())] : []),
     ...(values.node ? [await systemNode()] : []),
+    ...(values.tools ? [await systemTools()] : []),
   ];
   const sources = await Promise.all(positionals.map((argument) => imageFiles(argument, cwd)));
   // a later SOURCE replaces what an earlier one put at the same place
   const files = [
     ...new Map<string, ImageFile>(
-      [...interpreters, ...sources].flatMap((source) => source.files).map((file) => [file.path, file]),
+      [...additions, ...sources].flatMap((source) => source.files).map((file) => [file.path, file]),
     ).values(),
   ];
   const outDir = outFolder(resolve(cwd, values.out), sources);
-  const env = [...interpreters.flatMap((interpreter) => interpreter.env), ...environment(values.env)];
+  const env = [...additions.flatMap(({ env }) => env), ...environment(values.env)];
   const searchPath = env.findLast((entry) => entry.startsWith("PATH="))?.slice("PATH=".length) ?? DEFAULT_PATH;
   await checkImageCommand({ files, program, searchPath, workingDir: values.workdir });
   const { reference, layerBytes } = await buildOciLayout({

@@ -7,6 +7,7 @@ import { imageFiles } from "./image-files.ts";
 import { buildOciLayout, DEFAULT_PATH, type ImageFile, type OciLayout } from "./oci.ts";
 import { systemNode } from "./system-node.ts";
 import { systemPython } from "./system-python.ts";
+import { systemTools } from "./system-tools.ts";
 
 /** A cold build of the standard library on two busy cores takes about a minute. */
 const buildTimeoutMs = 300_000;
@@ -59,7 +60,7 @@ export async function buildGoImage(options: {
 
 const examples = resolve(import.meta.dirname, "..");
 
-/** An image of an interpreter of this machine and the sources of one example, in /app. */
+/** An image of an interpreter and tools of this machine and the sources of one example, in /app. */
 async function buildInterpreted(options: {
   name: string;
   main: string;
@@ -68,9 +69,16 @@ async function buildInterpreted(options: {
 }): Promise<OciLayout> {
   const { name, main, interpreter, outDir } = options;
   const { files } = await imageFiles(`${join(examples, name)}:/app`, examples);
+  const tools = await systemTools();
+  // both have the C library
+  const own = new Set(interpreter.files.map(({ path }) => path));
   return buildOciLayout({
     name,
-    files: [...interpreter.files, ...files.filter(({ path }) => /\.(py|mjs)$/.test(path))],
+    files: [
+      ...interpreter.files,
+      ...tools.files.filter(({ path }) => !own.has(path)),
+      ...files.filter(({ path }) => /\.(py|mjs)$/.test(path)),
+    ],
     config: {
       entrypoint: [interpreter.program, `/app/${main}`],
       env: [`PATH=${DEFAULT_PATH}`, ...interpreter.env],

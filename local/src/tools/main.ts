@@ -1,8 +1,12 @@
+import { join } from "node:path";
 import { toolSettings } from "../config.ts";
+import { lock } from "../flock.ts";
 import { buildTools } from "./build.ts";
 import { findTool } from "./find.ts";
 import { ensurePackages } from "./packages.ts";
 import { toolTable } from "./table.ts";
+
+const PACKAGES_TIMEOUT_MS = 10 * 60_000;
 
 /** Gets every program that local/ and the tests start; run by local/setup.mjs. */
 async function main(): Promise<void> {
@@ -10,7 +14,12 @@ async function main(): Promise<void> {
     process.stdout.write(`${line}\n`);
   };
   const settings = toolSettings();
+  // apt-get refuses to run beside another one
+  const held = await lock(join(settings.cacheDir, "packages.lock"), PACKAGES_TIMEOUT_MS, () => {
+    say("  another setup looks for Debian packages, waiting for it");
+  });
   ensurePackages(settings, say);
+  held.release();
   const missing = toolTable.filter((tool) => findTool(tool, settings) === undefined);
   if (missing.length > 0) await buildTools(missing, settings, say);
   for (const tool of toolTable) {
