@@ -525,6 +525,8 @@ export class Actor {
     const newest = this.generations.newest();
     if (newest !== undefined) this.#tagging.decide(uid, newest);
     try {
+      // The next atelet, if this one ends now, must not take the new sandbox for the one that was recorded.
+      await this.#save({ durable: false });
       await this.#resume(phases, undefined);
     } catch (error) {
       // The tag has what it wants; whoever needs the program wakes it, and hears why it can't be.
