@@ -98,6 +98,7 @@ export class Suspender {
     if (actor?.metadata.uid !== uid) throw new SubstrateError("UNKNOWN_ACTOR", `Actor ${key} does not exist any more`);
     const assignment = actor.status?.assignment;
     // nobody holds it: it sleeps, and a node only lets go of what is in the store
+    if (actor.metadata.deletionTimestamp !== undefined) throw beingDeleted(key);
     if (assignment?.nodeName === undefined) {
       if (waker.active(uid)) throw inProgress(key);
       return undefined;
@@ -200,7 +201,7 @@ export function suspendTarget(key: string, report: ActorReport | undefined, mode
       );
     }
     case ActorState.ACTOR_STATE_DELETING:
-      throw new SubstrateError("UNKNOWN_ACTOR", `Actor ${key} is being deleted`);
+      throw beingDeleted(key);
     case ActorState.ACTOR_STATE_SUSPENDED:
     case ActorState.ACTOR_STATE_UNSPECIFIED:
     case ActorState.UNRECOGNIZED:
@@ -213,4 +214,8 @@ export function suspendTarget(key: string, report: ActorReport | undefined, mode
   if (newest.storageState === StorageState.STORAGE_STATE_PENDING) return generation;
   const message = `Actor ${key}: generation ${generation} cannot be stored: ${newest.message}`;
   throw new SubstrateError("CHECKPOINT_FAILED", message);
+}
+
+function beingDeleted(key: string): SubstrateError {
+  return new SubstrateError("UNKNOWN_ACTOR", `Actor ${key} is being deleted`);
 }
