@@ -153,6 +153,15 @@ it("a failed checkpoint whose files cannot be removed does not leave the actor p
   expect(actor.state).toBe("RUNNING");
 });
 
+it("a checkpoint that its sandbox did not survive left its files on a disk that may be full", async () => {
+  const actor = await granted();
+  await actor.resume();
+  vi.spyOn(node.runtime, "resume").mockRejectedValueOnce(new Error("no such sandbox"));
+  node.runtime.failNext.checkpoint = new SubstrateError("CHECKPOINT_FAILED", "no space left on device");
+  await expect(suspend(actor)).rejects.toThrow(/did not survive it: no space left on device/);
+  expect(await readdir(actor.files.generations)).toEqual([]);
+});
+
 it("a hold that could not be written is not taken for recorded at the next try", async () => {
   const actor = await granted();
   await mkdir(unwritable(actor));

@@ -162,12 +162,12 @@ async function undo(
   number: number,
   cause: unknown,
 ): Promise<void> {
+  let ended: SubstrateError | undefined;
   try {
     await goOn({ node, id, running });
   } catch (error) {
-    throw new SubstrateError("PROGRAM_EXITED", `the checkpoint failed and the sandbox did not survive it`, {
-      cause: new AggregateError([cause, error]),
-    });
+    const message = `the checkpoint failed and the sandbox did not survive it: ${asSubstrateError(cause).message}`;
+    ended = new SubstrateError("PROGRAM_EXITED", message, { cause: new AggregateError([cause, error]) });
   }
   // Only now: on a broken disk this fails too, and the actor must not stand still for it.
   try {
@@ -178,6 +178,7 @@ async function undo(
       error,
     });
   }
+  if (ended !== undefined) throw ended;
 }
 
 /** R9: only now do the files have their final names. R12, R15: the loan comes back when they are clean, gone or overdue. */
