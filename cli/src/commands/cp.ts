@@ -9,6 +9,7 @@ import { withConnection } from "../config.ts";
 import { Connection, type ConnectionFlags } from "../connection.ts";
 import { examples } from "../examples.ts";
 import { CommandFailure } from "../failure.ts";
+import { printable } from "../printable.ts";
 import { runRemote } from "../remote.ts";
 import { type Terminal } from "../terminal.ts";
 
@@ -80,7 +81,7 @@ async function download(terminal: Terminal, connection: Connection, from: Remote
   unpacking.stream.end(undefined);
   if (code !== 0) throw failed(`${from.name}:${from.path}`, code, said);
   const skipped = await unpacking.done;
-  for (const line of skipped) terminal.stderr.write(`left out: ${line}\n`);
+  for (const line of skipped) terminal.stderr.write(`left out: ${printable(line)}\n`);
   terminal.stdout.write(`copied ${count(unpacking.files)} from ${from.name}:${from.path} to ${to}\n`);
 }
 
@@ -145,7 +146,7 @@ class Said {
   }
 
   text(): string {
-    return this.#text.trim() || "it said nothing";
+    return this.#text.trim().split("\n").map(printable).join("\n") || "it said nothing";
   }
 }
 
