@@ -297,6 +297,7 @@ export class FakeAtelet {
       crashLoop: undefined,
       volumes: [],
       floor: 0n,
+      nextStart: "anew",
     };
     this.actors.set(actor.uid, report);
     this.origins.set(actor.uid, origin);

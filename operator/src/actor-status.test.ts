@@ -43,6 +43,7 @@ function report(changes: Partial<ActorReport> = {}): ActorReport {
     crashLoop: undefined,
     volumes: [],
     floor: 0n,
+    nextStart: "anew",
     ...changes,
   };
 }
@@ -191,7 +192,10 @@ describe("desiredStatus", () => {
       actor: actorWith({ ...assigned, crash: { message: "old", time: "2026-01-01T00:00:00Z" } }),
       node: synced,
     };
-    const crashed = statusOf({ ...world, report: report({ state: "ACTOR_STATE_CRASHED", crash, generations }) });
+    const crashed = statusOf({
+      ...world,
+      report: report({ nextStart: "from generation 4", state: "ACTOR_STATE_CRASHED", crash, generations }),
+    });
     expect(crashed.crash).toEqual({ message: "ended with code 1", time: "2026-05-01T10:00:00Z" });
     expect(crashed.condition("Ready")?.message).toMatch(/generation 4/);
     // started again: what was lost is no less lost

@@ -3,7 +3,6 @@ import { type ConditionFacts, type Trouble } from "./conditions.ts";
 import { newestGeneration } from "./generations.ts";
 import { isUnstartedFork } from "./origins.ts";
 import { type Reason, reasonOf } from "./reasons.ts";
-import { isUsable } from "./ties.ts";
 
 /** Failures of a resume after which only a person, or another revision, makes the actor answer. */
 const lastingFailures = [
@@ -111,9 +110,8 @@ function failedStart(world: ActorWorld): ConditionFacts | undefined {
 function nextSource(world: ActorWorld): string {
   const { report } = world;
   if (report === undefined) return `from generation ${newestGeneration(world)}`;
-  const source = report.generations.find((one) => one.generation > report.floor && isUsable(one));
-  if (source !== undefined) return `from generation ${source.generation}`;
-  return report.volumes.length === 0 ? "anew" : "anew, with its volumes as they are";
+  // an atelet of an earlier version doesn't say it
+  return report.nextStart === "" ? "again" : report.nextStart;
 }
 
 function aboutUpgrade({ standing }: ActorWorld): string {

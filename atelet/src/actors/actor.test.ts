@@ -307,7 +307,9 @@ describe("failures", () => {
       },
       { timeout: 5000 },
     );
-    expect(actor.record.crash?.message).toMatch(/more memory than its limit of 64\.0 MiB .*goes on from generation 1$/);
+    expect(actor.record.crash?.message).toMatch(
+      /more memory than its limit of 64\.0 MiB .*starts it from generation 1$/,
+    );
   });
 
   it("a background load that fails after the first answer is a crash", async () => {

@@ -13,6 +13,7 @@ import { crashReport } from "./crash-report.ts";
 import { EnvironmentFile } from "./environment.ts";
 import { Lives } from "./lives.ts";
 import { lastLines } from "./output-log.ts";
+import { describeNextStart } from "./next-start.ts";
 import { type NodeContext } from "./node-context.ts";
 import { Operations } from "./operations.ts";
 import { ReadyzWatch } from "./readyz-watch.ts";
@@ -194,6 +195,11 @@ export class Actor {
 
   get hasSandbox(): boolean {
     return this.#sandbox.running !== undefined || this.#operations.type !== undefined;
+  }
+
+  /** What the next start by itself goes on from, as the rest of "the next request starts it". */
+  get nextStart(): string {
+    return describeNextStart(this);
   }
 
   /** As last measured. */
@@ -550,7 +556,7 @@ export class Actor {
   /** @param byItself false when its node was at fault. */
   #crashed(message: string, byItself: boolean): void {
     const output = lastLines(this.files.log, this.record.sandbox?.outputFrom);
-    const report = crashReport(message, this.record, this.generations, output);
+    const report = crashReport(message, this, output);
     this.record.crash = { message: report, timeMs: Date.now() };
     this.#node.metrics.crashes.inc();
     this.#watch.end();

@@ -128,6 +128,39 @@ it("a person's choice of a tag counts above what was saved, over a crash, until 
   expect(node.runtime.only().memory).toBe(7);
 });
 
+it("a crash's message promised a cold start though the next one goes back to the tag, its volumes with it", async () => {
+  const volumeMounts = [{ name: "data", mountPath: "/data", sizeLimitBytes: 0 }];
+  await stored("tag", { volumeMounts });
+  const actor = await granted(key.uid, { stored: tag, golden: false }, { volumeMounts });
+  for (const from of [undefined, { kind: "tag", tag } as const]) {
+    await actor.resume(from && { from });
+    node.runtime.end({ code: 3 });
+    await actor.checkAlive();
+    const next = "starts it from tag tag, its volumes with it";
+    expect(actor.record.crash?.message).toBe(`its program exited with code 3; the next resume ${next}`);
+    expect(`starts it ${actor.nextStart}`).toBe(next);
+    await actor.resume({ from: { kind: "boot" } });
+    expect(actor.nextStart).toBe("anew, with its volumes as they are");
+    await suspend(actor);
+    expect(actor.nextStart).toMatch(/^from generation \d, its volumes with it$/);
+  }
+});
+
+it("what a program wrote that was started cold for want of its golden snapshot was given up for that snapshot", async () => {
+  const volumeMounts = [{ name: "data", mountPath: "/data", sizeLimitBytes: 0 }];
+  await stored("golden", { volumeMounts });
+  const actor = await granted(key.uid, { stored: snapshotPrefix("golden"), golden: true }, { volumeMounts });
+  node.runtime.failNext.restore = new SubstrateError("RESTORE_FAILED", "no");
+  await actor.resume();
+  node.runtime.sandboxes.clear();
+  await actor.checkAlive();
+  expect(actor.nextStart).toBe("anew, with its volumes as they are");
+  await node.restart();
+  const again = node.actors.get(key.uid);
+  await again.resume();
+  expect(again.record.sandbox?.cold).toBe(true);
+});
+
 it("its volume data is the bottom of the actor's, and stays while an actor's stack names it", async () => {
   const volumeMounts = [{ name: "data", mountPath: "/data", sizeLimitBytes: 0 }];
   await stored("tag", { volumeMounts });

@@ -3,6 +3,7 @@ import { asSubstrateError, type ErrorCode, SubstrateError } from "@substrate/lib
 import { type UnpackedImage } from "../images/images.ts";
 import { type HeldOrigin } from "../origins/origins.ts";
 import { type Beginning, ROOTFS_TAR, NOTHING_OF_ROOTFS } from "./beginning.ts";
+import { nextStart, wroteSince } from "./next-start.ts";
 import { type ActorRecord, type Origin } from "./record.ts";
 import { type SourceOptions } from "./source.ts";
 import { chosenTag, type StartFrom } from "./start-from.ts";
@@ -18,11 +19,11 @@ const coldAfter: ReadonlySet<ErrorCode> = new Set([
 ]);
 
 /** What an actor begins from that has saved nothing since; undefined: nothing but itself. */
-export function originOf({ record, generations }: SourceOptions, from: StartFrom | undefined): Origin | undefined {
-  if (from?.kind === "tag") return chosenTag(from, record.floor);
-  const { origin, floor } = record;
-  if (from !== undefined || origin?.floor !== floor) return undefined;
-  return generations.all().some(({ generation }) => generation > floor) ? undefined : origin;
+export function originOf(options: SourceOptions, from: StartFrom | undefined): Origin | undefined {
+  if (from?.kind === "tag") return chosenTag(from, options.record.floor);
+  if (from !== undefined) return undefined;
+  const next = nextStart(options);
+  return next.kind === "origin" ? next.origin : undefined;
 }
 
 /**
@@ -97,12 +98,9 @@ function beginningOf({ record }: SourceOptions, { uid, record: origin, imageDir,
     return { ...from, restore: { imageDir }, ...(rootfsTar && { rootfsTar: NOTHING_OF_ROOTFS }), volumes: saved };
   }
   // What its program has written since, in a life that ended in a crash, is not in its memory: it stays.
-  const { stacks, unsaved } = record.volumes;
-  const goesOn =
-    unsaved && stacks.some(({ layers }) => layers.some((layer) => "origin" in layer && layer.origin === uid));
   return {
     ...from,
     ...(fidelity === "Rootfs" && { rootfsTar: join(imageDir, ROOTFS_TAR) }),
-    volumes: goesOn ? () => record.volumes : saved,
+    volumes: wroteSince(record, uid) ? () => record.volumes : saved,
   };
 }

@@ -7,6 +7,7 @@ import { type Manifest } from "../store/store.ts";
 import { volumeFile } from "../volumes/actor-volumes.ts";
 import { noVolumes } from "../volumes/stack.ts";
 import { type ActorContext } from "./actor-context.ts";
+import { nextStart } from "./next-start.ts";
 import { type Generation } from "./record.ts";
 import { chosenGeneration, type StartFrom } from "./start-from.ts";
 
@@ -67,7 +68,8 @@ export async function findSource(
     refuseForeign(options, chosen);
     return bringHere(options, chosen);
   }
-  for (const candidate of generations.usable()) {
+  for (let next = nextStart(options); next.kind === "generation"; next = nextStart(options)) {
+    const candidate = next.generation;
     refuseForeign(options, candidate);
     const damage = await fetchOrDamage(options, candidate);
     if (damage === undefined) return candidate;

@@ -240,6 +240,7 @@ export function reportToWire(actor: Actor, sequence: number): ActorReport {
       limitBytes: BigInt(limitBytes),
     })),
     floor: BigInt(record.floor),
+    nextStart: actor.nextStart,
   };
 }
 

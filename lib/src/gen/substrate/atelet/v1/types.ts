@@ -623,6 +623,8 @@ export interface ActorReport {
   volumes: VolumeUsage[];
   /** Generations up to this one are history only: a cold start, or a tag, came after them. */
   floor: bigint;
+  /** What the next start goes on from if nobody chooses, as the rest of "the next request starts it": "from generation 3". */
+  nextStart: string;
 }
 
 function createBaseActorKey(): ActorKey {
@@ -3346,6 +3348,7 @@ function createBaseActorReport(): ActorReport {
     crashLoop: undefined,
     volumes: [],
     floor: 0n,
+    nextStart: "",
   };
 }
 
@@ -3401,6 +3404,9 @@ export const ActorReport: MessageFns<ActorReport> = {
         throw new globalThis.Error("value provided for field message.floor of type uint64 too large");
       }
       writer.uint32(112).uint64(message.floor);
+    }
+    if (message.nextStart !== "") {
+      writer.uint32(122).string(message.nextStart);
     }
     return writer;
   },
@@ -3530,6 +3536,14 @@ export const ActorReport: MessageFns<ActorReport> = {
             message.floor = reader.uint64() as bigint;
             continue;
           }
+          case 15: {
+            if (tag !== 122) {
+              break;
+            }
+
+            message.nextStart = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3578,6 +3592,11 @@ export const ActorReport: MessageFns<ActorReport> = {
         ? object.volumes.map((e: any) => VolumeUsage.fromJSON(e))
         : [],
       floor: isSet(object.floor) ? BigInt(object.floor) : 0n,
+      nextStart: isSet(object.nextStart)
+        ? globalThis.String(object.nextStart)
+        : isSet(object.next_start)
+        ? globalThis.String(object.next_start)
+        : "",
     };
   },
 
@@ -3625,6 +3644,9 @@ export const ActorReport: MessageFns<ActorReport> = {
     if (message.floor !== 0n) {
       obj.floor = message.floor.toString();
     }
+    if (message.nextStart !== "") {
+      obj.nextStart = message.nextStart;
+    }
     return obj;
   },
 
@@ -3655,6 +3677,7 @@ export const ActorReport: MessageFns<ActorReport> = {
       : undefined;
     message.volumes = object.volumes?.map((e) => VolumeUsage.fromPartial(e)) || [];
     message.floor = (object.floor !== undefined && object.floor !== null) ? BigInt(object.floor) : 0n;
+    message.nextStart = object.nextStart ?? "";
     return message;
   },
 };
