@@ -3,12 +3,17 @@ import { type ActorPrefix } from "../store/snapshots.ts";
 import { type ActorVolumes } from "../volumes/actor-volumes.ts";
 import { type Generations } from "./generations.ts";
 import { type NodeContext } from "./node-context.ts";
-import { type ActorRecord } from "./record.ts";
+import { type ActorFiles, type ActorRecord } from "./record.ts";
 
 /** What the parts of one actor share. */
 export interface ActorContext {
   node: NodeContext;
+  /** Of its sandbox. */
+  id: string;
+  /** <namespace>/<name> */
+  name: string;
   record: ActorRecord;
+  files: ActorFiles;
   /** Of what it owns in its store. */
   prefix: ActorPrefix;
   generations: Generations;

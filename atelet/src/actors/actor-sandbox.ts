@@ -1,19 +1,17 @@
 import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
-import { type Logger } from "@substrate/lib/log.ts";
 import { type Phases } from "@substrate/lib/phases.ts";
 import { type UnpackedImage } from "../images/images.ts";
 import { type Booking } from "../ledger/contract.ts";
-import { type ActorVolumes } from "../volumes/actor-volumes.ts";
 import { UsageWatch, type VolumeUsage } from "../volumes/usage.ts";
+import { type ActorContext } from "./actor-context.ts";
 import { BackgroundLoad } from "./background-load.ts";
 import { type Beginning } from "./beginning.ts";
 import { ending, endingMeanwhile } from "./ending.ts";
 import { EnvironmentFile } from "./environment.ts";
-import { type Generations } from "./generations.ts";
 import { Launcher } from "./launcher.ts";
-import { type NodeContext, RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
+import { RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
 import { outputSize } from "./output-log.ts";
-import { type ActorFiles, type ActorRecord } from "./record.ts";
+import { type ActorRecord } from "./record.ts";
 import { type Running } from "./running.ts";
 
 /** A readyz may take this long at least, whatever the request that woke the actor is ready to wait. */
@@ -21,21 +19,11 @@ const READY_WITHIN_MS = 60_000;
 /** What was ready when it was saved has nothing to do first: a short wakeTimeout alone must not make a crash of it. */
 const RESTORED_READY_WITHIN_MS = 10_000;
 
-export interface ActorSandboxOptions {
-  node: NodeContext;
-  id: string;
-  /** <namespace>/<name> */
-  name: string;
-  record: ActorRecord;
-  files: ActorFiles;
-  generations: Generations;
-  volumes: ActorVolumes;
-  log: Logger;
+export interface ActorSandboxOptions extends ActorContext {
   /** Resolves when no operation is under way. */
   idle: () => Promise<void>;
   /** Called, before it is removed, for a sandbox that did not end by our will. */
   crashed: (message: string, cause: { byItself: boolean }) => void;
-  save: () => Promise<void>;
 }
 
 type SandboxRecord = NonNullable<ActorRecord["sandbox"]>;
@@ -187,7 +175,7 @@ export class ActorSandbox {
     await this.stop(running);
     // Every cold life of a program that crashes leaves a layer.
     this.#options.volumes.flattenSoon();
-    await save();
+    await save({ durable: false });
   }
 
   /** Whether the sandbox, if there is one, still lives; one that is being stopped is not judged. */
@@ -257,7 +245,7 @@ export class ActorSandbox {
       mounted: () => volumes.mounted(),
       limits: record.program.volumeMounts,
       crossed: () => {
-        save().catch(failed);
+        save({ durable: false }).catch(failed);
       },
       exceeded: (message) => {
         const running = this.#running;

@@ -1,4 +1,5 @@
 import { SubstrateError } from "@substrate/lib/errors.ts";
+import { type ActorContext } from "./actor-context.ts";
 
 /** What is said to who asks for what can't be done now; `name` is <namespace>/<name>. */
 export function busy(name: string): SubstrateError {
@@ -45,4 +46,15 @@ export function nothingToSave(name: string): SubstrateError {
     `actor ${name} has no volumes, and fidelity Data saves nothing else: use Memory or Rootfs, or add a durableDir to ` +
       `spec.volumes of its Template`,
   );
+}
+
+/** Nothing is done for an actor that is being deleted, or under the grant of a session that ended. */
+export function refuseIfGone({ node, name, record }: Pick<ActorContext, "node" | "name" | "record">): void {
+  if (record.deleting) throw new SubstrateError("MOVED", `actor ${name} is being deleted`);
+  if (record.grant.session !== node.session()) {
+    throw new SubstrateError(
+      "STALE_SESSION",
+      `epoch ${record.grant.epoch} of actor ${name} belongs to an ended session of this node`,
+    );
+  }
 }

@@ -1,21 +1,17 @@
 import { SubstrateError, asSubstrateError } from "@substrate/lib/errors.ts";
 import { type Phases } from "@substrate/lib/phases.ts";
+import { type ActorContext } from "./actor-context.ts";
 import { type ActorSandbox } from "./actor-sandbox.ts";
 import { type Lives } from "./lives.ts";
 import { type ReadyzWatch } from "./readyz-watch.ts";
-import { type ActorFiles, type Fidelity } from "./record.ts";
+import { type Fidelity } from "./record.ts";
 import { requestsOpen } from "./refusals.ts";
 import { type Running } from "./running.ts";
-import { type SourceOptions } from "./source.ts";
 import { checkpoint, goOn } from "./suspend.ts";
 import { type Tagging } from "./tagging.ts";
 import { type Uploader } from "./uploader.ts";
 
-export interface SavingOptions {
-  id: string;
-  /** <namespace>/<name> */
-  name: string;
-  files: ActorFiles;
+export interface SavingOptions extends ActorContext {
   sandbox: ActorSandbox;
   uploader: Uploader;
   tagging: Tagging;
@@ -23,7 +19,6 @@ export interface SavingOptions {
   watch: ReadyzWatch;
   /** Lets routers hold new requests. @returns the gate's id. */
   closeGate: () => number;
-  source: (phases: Phases) => SourceOptions;
 }
 
 /** Makes generations of one running actor: one that it sleeps on, or one that it goes on after (design.md §5). */
@@ -36,9 +31,7 @@ export class Saving {
 
   /** Throws REQUESTS_OPEN, or what the checkpoint throws: then the actor runs on, or has crashed. */
   async suspend(phases: Phases, { force, fidelity }: { force: boolean; fidelity: Fidelity }): Promise<void> {
-    const { name, sandbox, uploader, lives, watch, closeGate } = this.#options;
-    const source = this.#options.source(phases);
-    const { node, record } = source;
+    const { node, name, record, volumes, sandbox, uploader, lives, watch, closeGate } = this.#options;
     const running = this.#running();
     watch.end();
     const gateId = closeGate();
@@ -50,7 +43,7 @@ export class Saving {
     try {
       await phases.run("load", () => running.load.finish());
       await sandbox.refuseOverLimit(running, phases);
-      await checkpoint({ ...source, id: this.#options.id, running, fidelity });
+      await checkpoint({ ...this.#options, phases, running, fidelity });
     } catch (error) {
       await this.#failed(running, error);
       throw error;
@@ -61,21 +54,19 @@ export class Saving {
     await phases.run("teardown", () => sandbox.stop(running));
     await uploader.dropReplaced();
     uploader.schedule();
-    source.volumes.flattenSoon();
+    volumes.flattenSoon();
   }
 
   /** For a tag: the actor goes on at once. Throws what the checkpoint throws: then it runs on, or has crashed. */
   async goOn(phases: Phases, tagUid: string): Promise<void> {
-    const { files, sandbox, uploader, tagging, watch, closeGate } = this.#options;
-    const source = this.#options.source(phases);
-    const { record, log } = source;
+    const { record, files, log, sandbox, uploader, tagging, watch, closeGate } = this.#options;
     const running = this.#running();
     watch.end();
     // Routers hold new requests for the moment; what is open stays open.
     closeGate();
     try {
       await phases.run("load", () => running.load.finish());
-      const options = { ...source, id: this.#options.id, running };
+      const options = { ...this.#options, phases, running };
       const generation = await checkpoint({ ...options, fidelity: "Memory" });
       tagging.decide(tagUid, generation);
       if (record.sandbox !== undefined) record.sandbox.taggedGeneration = generation.generation;

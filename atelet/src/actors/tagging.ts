@@ -1,23 +1,13 @@
 import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
-import { type Logger } from "@substrate/lib/log.ts";
 import { removeFolder } from "../node-files.ts";
 import { copied } from "../store/object-snapshots.ts";
-import { type ActorPrefix, type Stored } from "../store/snapshots.ts";
-import { type ActorVolumes } from "../volumes/actor-volumes.ts";
-import { type Generations } from "./generations.ts";
+import { type Stored } from "../store/snapshots.ts";
+import { type ActorContext } from "./actor-context.ts";
 import { manifestOf } from "./manifest.ts";
-import { type NodeContext } from "./node-context.ts";
-import { type ActorRecord, type Generation, type StoredPrefix } from "./record.ts";
+import { type Generation, type StoredPrefix } from "./record.ts";
 import { copyStored, ownerOf, transferDir } from "./stored-copy.ts";
 
-export interface TaggingOptions {
-  node: NodeContext;
-  record: ActorRecord;
-  prefix: ActorPrefix;
-  generations: Generations;
-  volumes: ActorVolumes;
-  log: Logger;
-  save: () => Promise<void>;
+export interface TaggingOptions extends ActorContext {
   /** Generations that were kept for a tag may go. */
   released: () => Promise<void>;
 }
@@ -52,7 +42,7 @@ export class Tagging {
     if (record.tags.every((one) => one.uid !== uid)) return;
     record.tags = record.tags.filter((one) => one.uid !== uid);
     await released();
-    await save();
+    await save({ durable: false });
   }
 
   /** Within the store, if it is there already; else from the files on this node. */

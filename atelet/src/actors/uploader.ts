@@ -1,13 +1,9 @@
 import { type SubstrateError, asSubstrateError } from "@substrate/lib/errors.ts";
-import { type Logger } from "@substrate/lib/log.ts";
 import { type Digest } from "../generations/seal.ts";
 import { removeFolder } from "../node-files.ts";
-import { type ActorPrefix } from "../store/snapshots.ts";
-import { type ActorVolumes } from "../volumes/actor-volumes.ts";
-import { type Generations } from "./generations.ts";
+import { type ActorContext } from "./actor-context.ts";
 import { manifestOf } from "./manifest.ts";
-import { type NodeContext } from "./node-context.ts";
-import { type ActorRecord, type Generation } from "./record.ts";
+import { type Generation } from "./record.ts";
 
 /** An outage is retried at growing pauses. */
 const FIRST_RETRY_MS = 1000;
@@ -22,23 +18,12 @@ interface Waiter {
   reject: (error: SubstrateError) => void;
 }
 
-export interface UploaderOptions {
-  node: NodeContext;
-  record: ActorRecord;
-  prefix: ActorPrefix;
-  generations: Generations;
-  volumes: ActorVolumes;
-  log: Logger;
-  /** Called after every change of a storage state, to save and report it. */
-  changed: () => Promise<void>;
-}
-
 /**
  * Brings one actor's newest generation into the store: after uploadDelay, at the latest when the oldest unsaved state
  * is uploadWithin old, at once when somebody waits for it; then lets older generations go (commit, then collect).
  */
 export class Uploader {
-  readonly #options: UploaderOptions;
+  readonly #options: ActorContext;
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<void> | undefined;
   #uploading: number | undefined;
@@ -48,7 +33,7 @@ export class Uploader {
   #paused = 0;
   #waiters: Waiter[] = [];
 
-  constructor(options: UploaderOptions) {
+  constructor(options: ActorContext) {
     this.#options = options;
   }
 
@@ -149,7 +134,7 @@ export class Uploader {
   }
 
   async #upload(target: Generation): Promise<void> {
-    const { node, record, generations, log, changed } = this.#options;
+    const { node, record, generations, log, save } = this.#options;
     const unpin = generations.pin(target.generation);
     // Until it has ended, parts of it may be in the store.
     if (target.storage.reason === "") target.storage.message = "being uploaded";
@@ -191,7 +176,7 @@ export class Uploader {
       await removeFolder(generations.scratch(target.generation));
       await unpin();
     }
-    await changed();
+    await save({ durable: false });
     this.#settle();
     if (target.storage.state === "COMPLETED") await this.#collect();
   }
@@ -267,7 +252,7 @@ export class Uploader {
 
   /** A failing collection blocks nothing and is tried again, also by the next atelet if this one ends meanwhile. */
   async #collect(): Promise<void> {
-    const { node, record, generations, prefix, log, changed } = this.#options;
+    const { node, record, generations, prefix, log, save } = this.#options;
     const completed = this.#completed();
     if (completed === undefined) {
       log.warn("older generations are kept: the newest one could not be restored");
@@ -300,7 +285,7 @@ export class Uploader {
     }
     if (failed) this.#pause();
     else this.#failures = 0;
-    await changed();
+    await save({ durable: false });
   }
 
   #settle(): void {

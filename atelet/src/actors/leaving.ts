@@ -1,0 +1,63 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { SubstrateError } from "@substrate/lib/errors.ts";
+import { type ActorContext } from "./actor-context.ts";
+import { type ActorSandbox } from "./actor-sandbox.ts";
+import { type Operations } from "./operations.ts";
+import { type Route } from "./route.ts";
+import { rewindHead } from "./start-from.ts";
+import { type Uploader } from "./uploader.ts";
+
+/** How long leaving waits for an upload to end before it takes the files away under it. */
+const WRITES_END_MS = 2000;
+
+export interface LeavingOptions extends ActorContext {
+  operations: Operations;
+  sandbox: ActorSandbox;
+  uploader: Uploader;
+  route: Route;
+}
+
+/** Why an actor's epoch cannot be given up now, or undefined (design.md §7 Release). */
+export async function unreleasable(options: LeavingOptions): Promise<string | undefined> {
+  const { node, record, prefix, generations, operations, sandbox, uploader } = options;
+  if (operations.type !== undefined) return "an operation is in progress";
+  if (sandbox.running !== undefined) return "its sandbox exists";
+  if (record.volumes.unsaved) {
+    return "its volumes hold what no snapshot has; resume it, so that it can be suspended";
+  }
+  // whoever has the actor next does not know of them
+  if (uploader.isCollecting) {
+    uploader.schedule();
+    return "older generations are still being removed from the store";
+  }
+  await rewindHead(options);
+  const newest = generations.newest();
+  if (newest !== undefined && newest.generation <= record.floor) {
+    return `it was started anew after generation ${newest.generation}, and nothing of it was saved since`;
+  }
+  if (newest?.storage.state !== "PENDING") return undefined;
+  const head = await node.store(record.program.store).head(prefix);
+  if ((head?.epoch ?? 0) > record.grant.epoch) return undefined;
+  return `generation ${newest.generation} is not in the store yet`;
+}
+
+/**
+ * Ends all that runs for an actor, the sandbox included, and removes its files from the node.
+ * @returns when nothing of it writes to the store any more: that may take long if the store hangs.
+ */
+export async function leave(options: LeavingOptions): Promise<{ writes: Promise<void> }> {
+  const { node, id, name, files, volumes, operations, sandbox, uploader, route } = options;
+  const reason = new SubstrateError("MOVED", `actor ${name} left this node`);
+  if (operations.type !== undefined) {
+    await node.runtime.delete(id);
+    await operations.idle();
+  }
+  if (sandbox.running !== undefined) await sandbox.stop(sandbox.running);
+  const writes = uploader.stop(reason);
+  await Promise.race([writes, delay(WRITES_END_MS, undefined, { ref: false })]);
+  await sandbox.settled();
+  await volumes.close();
+  route.end();
+  await files.close();
+  return { writes };
+}
