@@ -219,6 +219,15 @@ it("says so when the image is larger than the disk", async () => {
       code: "IMAGE_UNAVAILABLE",
       message: expect.stringMatching(/needs at least 3 MiB.*free space/) as string,
     });
+    // Compressed, it only turns out while it is unpacked; nothing of it stays.
+    const [path = ""] = big.reference.slice("oci:".length).split("@");
+    const compressed = await push(await asDocker(path, big.digest), "compressed:1");
+    await expect(small.ensure(compressed)).rejects.toMatchObject({
+      code: "IMAGE_UNAVAILABLE",
+      message: expect.stringMatching(/compressed:1.*free space on the node's disk/s) as string,
+    });
+    const left = await readdir(mount, { recursive: true, withFileTypes: true });
+    expect(left.filter((entry) => entry.isFile()).map(({ name }) => name)).toEqual([]);
   } finally {
     await run("umount", [mount]);
   }
