@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { readdir, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { SubstrateError } from "@substrate/lib/errors.ts";
-import { afterEach, beforeEach, expect, it } from "vitest";
+import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { type Actor } from "./actor.ts";
 import { noEnvironment } from "./environment.ts";
 import { type Origin } from "./record.ts";
@@ -190,4 +190,16 @@ it("a load under way keeps its files, also when the atelet is another one by the
   gate.resolve(undefined);
   await expect.poll(() => readdir(join(node.dir, "origins"))).toEqual([]);
   await rm(join(node.dir, "store"), { recursive: true });
+});
+
+it("a golden snapshot whose program does not live on made every new actor wait in vain", async () => {
+  const golden = snapshotPrefix("golden");
+  await stored("golden");
+  const restore = vi.spyOn(node.runtime, "restore").mockRejectedValue(new SubstrateError("RESTORE_FAILED", "EOF"));
+  for (let i = 0; i < 5; i += 1) {
+    const actor = await granted(randomUUID(), { stored: golden, golden: true });
+    await actor.resume();
+    expect(actor.state).toBe("RUNNING");
+  }
+  expect(restore).toHaveBeenCalledTimes(3);
 });

@@ -18,6 +18,9 @@ const coldAfter: ReadonlySet<ErrorCode> = new Set([
   "NOT_READY",
 ]);
 
+/** Of these, what lies in the snapshot or in its program, and so comes again with the next actor. */
+const programsFault: ReadonlySet<ErrorCode> = new Set(["RESTORE_FAILED", "PROGRAM_EXITED", "NOT_READY"]);
+
 /** What an actor begins from that has saved nothing since; undefined: nothing but itself. */
 export function originOf(options: SourceOptions, from: StartFrom | undefined): Origin | undefined {
   if (from?.kind === "tag") return chosenTag(from, options.record.floor);
@@ -39,6 +42,12 @@ export async function startFromOrigin(
 ): Promise<boolean> {
   const { node, record, phases, log } = options;
   const kind = origin.golden ? "golden" : "tag";
+  const uid = origin.stored.prefix.actorUid;
+  const { unfit } = node.origins;
+  if (origin.golden && unfit.has(uid)) {
+    node.metrics.originStarts.inc({ kind, outcome: "cold" });
+    return false;
+  }
   try {
     const held = await phases.run("download", () => node.origins.hold(origin.stored));
     let unpacked: UnpackedImage;
@@ -51,6 +60,7 @@ export async function startFromOrigin(
     }
     await begin(unpacked, beginningOf(options, held));
     node.metrics.originStarts.inc({ kind, outcome: "ok" });
+    unfit.started(uid);
     return true;
   } catch (thrown) {
     const error = asSubstrateError(thrown);
@@ -58,6 +68,12 @@ export async function startFromOrigin(
     node.metrics.originStarts.inc({ kind, outcome: cold ? "cold" : "failed" });
     if (!cold) throw origin.golden ? error : ofTag(origin, error);
     log.warn("the golden snapshot cannot be used: starting cold", { snapshot: origin.stored.name, error });
+    if (programsFault.has(error.code) && unfit.failed(uid)) {
+      log.error("starts from this golden snapshot fail again and again: new actors start cold at once", {
+        snapshot: origin.stored.name,
+        fix: "set spec.snapshots.golden of its Template to Never, or mend what its program does after a restore",
+      });
+    }
     return false;
   }
 }

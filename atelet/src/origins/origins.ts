@@ -9,6 +9,7 @@ import { type Manifest } from "../store/store.ts";
 import { volumeFile } from "../volumes/actor-volumes.ts";
 import { unpackFolder } from "../volumes/archive.ts";
 import { type OriginFacts, OriginFolder, type OriginRecord } from "./origin-folder.ts";
+import { UnfitOrigins } from "./unfit.ts";
 
 /** Unused ones stay this long, and the newest KEEP of them for ever: somebody may start from them again. */
 const KEEP_MS = 600_000;
@@ -62,6 +63,7 @@ interface Entry {
  * for it at once, and restored in place by all of them.
  */
 export class Origins {
+  readonly unfit = new UnfitOrigins();
   readonly #options: OriginsOptions;
   readonly #folder: OriginFolder;
   readonly #entries = new Map<string, Entry>();
