@@ -75,16 +75,21 @@ _kubectl_ate() {
   local IFS=$'\\n'
   COMPREPLY=($(kubectl-ate __complete "\${words[@]}" 2>/dev/null | grep -v '^:'))
 }
-complete -F _kubectl_ate kubectl-ate
+complete -o default -F _kubectl_ate kubectl-ate
 `,
   zsh: `#compdef kubectl-ate
-# zsh completion of kubectl-ate; for "kubectl ate" install the file of "kubectl ate completion kubectl", too
-_kubectl_ate() {
+# zsh completion of kubectl-ate: source it, or put it on the fpath as _kubectl-ate; for "kubectl ate" install the file of "kubectl ate completion kubectl", too
+_kubectl-ate() {
   local -a candidates
   candidates=(\${(f)"$(kubectl-ate __complete "\${words[@]:1:$((CURRENT-1))}" 2>/dev/null | grep -v '^:')"})
   compadd -a candidates
 }
-compdef _kubectl_ate kubectl-ate
+# from the fpath this file is the function itself
+if [ "\$funcstack[1]" = "_kubectl-ate" ]; then
+  _kubectl-ate
+else
+  compdef _kubectl-ate kubectl-ate
+fi
 `,
   fish: `# fish completion of kubectl-ate; for "kubectl ate" install the file of "kubectl ate completion kubectl", too
 function __kubectl_ate_complete

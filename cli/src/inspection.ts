@@ -1,7 +1,7 @@
 import { type ActorAddress, subresourcePath } from "./address.ts";
 import { type Connection } from "./connection.ts";
 import { type CommandFailure } from "./failure.ts";
-import { parseStatus, refusal } from "./refusal.ts";
+import { messageOf, refusal } from "./refusal.ts";
 
 /** What an actor takes of its node, as actors/usage has it. */
 export interface Usage {
@@ -63,7 +63,7 @@ export async function ask<S extends keyof Documents>(
 ): Promise<{ value: Documents[S] } | { why: string }> {
   const { status, body } = await connection.ask(subresourcePath(address, subresource));
   if (status === 200) return { value: JSON.parse(body) as Documents[S] };
-  return { why: parseStatus(body)?.message ?? `HTTP ${status}` };
+  return { why: messageOf(status, body) };
 }
 
 /** @throws {CommandFailure} */

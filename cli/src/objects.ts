@@ -2,7 +2,7 @@ import { type KubeObject } from "@substrate/lib/kube/object.ts";
 import { type Connection } from "./connection.ts";
 import { CommandFailure } from "./failure.ts";
 import { rbacHint } from "./rbac.ts";
-import { parseStatus } from "./refusal.ts";
+import { messageOf, parseStatus } from "./refusal.ts";
 
 const root = "/apis/substrate.run/v1alpha1";
 
@@ -71,7 +71,7 @@ function failure(
   status: number,
   body: string,
 ): CommandFailure {
-  const message = parseStatus(body)?.message ?? (body.trim() || `HTTP ${status}`);
+  const message = messageOf(status, body);
   if (status === 403) {
     const hint = rbacHint(connection, { verb, resource: plural, group: "substrate.run" });
     return new CommandFailure("forbidden", `${what}: ${message}`, hint);

@@ -22,6 +22,11 @@ export function parseStatus(body: string): StatusObject | undefined {
   }
 }
 
+/** What an answer says for a person: a Status, or the plain text of the API server or of a proxy before it. */
+export function messageOf(status: number, body: string): string {
+  return parseStatus(body)?.message ?? (body.trim() === "" ? `HTTP ${status}` : body.trim());
+}
+
 function isStatus(value: unknown): value is StatusObject {
   return typeof value === "object" && value !== null && "kind" in value && value.kind === "Status";
 }
@@ -35,7 +40,7 @@ export async function refusal(
   body: string,
 ): Promise<CommandFailure> {
   const said = parseStatus(body);
-  const text = said?.message ?? (body.trim() === "" ? `HTTP ${status}` : body.trim());
+  const text = messageOf(status, body);
   const message = actor === undefined ? text : withoutSubject(`${actor.namespace}/${actor.name}`, text);
   const object = actor === undefined ? asked.resource : `actor ${actor.namespace}/${actor.name}`;
   switch (status) {

@@ -173,7 +173,7 @@ describe("suspend and resume", () => {
     );
     const { code, stderr } = await ate(["suspend", "counter"], viewer);
     expect(code).toBe(4);
-    expect(stderr).toContain("--verb=create --resource=actors.subresources.substrate.run/suspend");
+    expect(stderr).toContain(`"resources":["actors/suspend"],"verbs":["create"]`);
     expect(operator.asked).toEqual([]);
   });
 

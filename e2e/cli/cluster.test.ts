@@ -1,4 +1,5 @@
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { renderExample } from "@substrate/examples/render.ts";
 import { StoryContext } from "@substrate/local/story/context.ts";
@@ -19,10 +20,34 @@ beforeAll(async () => {
   const { reference } = await buildShellCounter(join(folder, "image"));
   const manifest = join(folder, "counter.yaml");
   const rendered = await renderExample("counter", { image: reference });
-  writeFileSync(manifest, rendered.replace("  snapshots:\n", "  drainTimeout: 1s\n  snapshots:\n"));
+  const policy = "  drainTimeout: 1s\n  snapshots:\n    history: 3\n";
+  writeFileSync(manifest, rendered.replace("  snapshots:\n", policy) + fragile(reference));
   await story.kubectl("apply", "-f", manifest);
-  await story.kubectl("wait", "--for=condition=Ready", "template/counter", "--timeout=60s");
+  await story.kubectl("wait", "--for=condition=Ready", "template/counter", "template/fragile", "--timeout=60s");
 });
+
+/** Ends at its start where its volume has a file `bad`. */
+const fragile = (image: string): string => `---
+apiVersion: substrate.run/v1alpha1
+kind: Template
+metadata: { name: fragile }
+spec:
+  containers:
+    - name: app
+      image: ${image}
+      command: [/bin/sh, -c, "if [ -e /data/bad ]; then echo out of luck; exit 3; fi; exec /bin/counter"]
+      ports: [{ name: http, containerPort: 8080 }]
+      readyz: { httpGet: { path: /readyz, port: 8080 } }
+      resources: { limits: { cpu: "1", memory: 64Mi } }
+      volumeMounts: [{ name: data, mountPath: /data }]
+  volumes: [{ name: data, durableDir: { sizeLimit: 10Mi } }]
+  snapshots: { store: default, history: 3, durability: Sync }
+---
+apiVersion: substrate.run/v1alpha1
+kind: Actor
+metadata: { name: fragile }
+spec: { templateRef: { name: fragile } }
+`;
 
 afterAll(async () => {
   await story.close();
@@ -116,9 +141,193 @@ test("a tag is stored, and a fork begins with its state", async () => {
   expect((await ate("fork", "copi", "x")).output).toContain("there is neither a snapshot nor an actor copi");
 });
 
-test("doctor finds nothing here, and names complete", async () => {
+test("doctor finds nothing here", async () => {
   const { code, output } = await ate("doctor");
   expect(output).toContain("0 problems, 0 warnings");
   expect(code).toBe(0);
-  expect((await story.tryKubectl("ate", "__complete", "exec", "c")).output).toBe("copy\ncounter\n:4\n");
+});
+
+test("a suspend saves what it is told, and a resume starts from what it is told", async () => {
+  await ate("exec", "fragile", "--", "sh", "-c", "echo one >/data/file");
+  expect((await ate("suspend", "fragile")).output).toMatch(/ suspended: fragile-1, COMPLETED \(/);
+  await ate("exec", "fragile", "--", "sh", "-c", "echo two >/data/file");
+  expect((await ate("resume", "fragile", "--from", "1")).output).toContain("it runs: suspend it first");
+  expect((await ate("suspend", "fragile", "--fidelity", "Data")).output).toMatch(/fragile-2, COMPLETED, Data only \(/);
+  expect(await ate("resume", "fragile", "--from", "9")).toMatchObject({
+    code: 2,
+    output: expect.stringContaining("actor default/fragile: it has no generation 9") as string,
+  });
+  expect(await ate("resume", "fragile", "--from", "nosuch")).toMatchObject({
+    code: 3,
+    output: expect.stringContaining("there is no tag nosuch in namespace default\nactor fragile has none") as string,
+  });
+  expect((await ate("resume", "fragile", "--boot")).output).toContain("actor default/fragile resumed");
+  expect((await ate("exec", "fragile", "--", "cat", "/data/file")).output).toBe("two\n");
+  await ate("suspend", "fragile", "--mode", "async");
+  expect(await ate("resume", "fragile", "--from", "fragile-1")).toMatchObject({ code: 0 });
+  expect((await ate("exec", "fragile", "--", "cat", "/data/file")).output).toBe("one\n");
+});
+
+test("a fork of an actor tags it first, and says so; the tag is one to go back to", async () => {
+  const forked = await ate("fork", "fragile", "twin", "--no-wait");
+  expect(forked.output).toContain("actor fragile is tagged first: snapshot fragile-fork-twin\n");
+  expect((await ate("fork", "fragile", "twin")).output).toContain("actor default/twin exists already");
+  await ate("suspend", "fragile");
+  expect(await ate("resume", "fragile", "--from", "fork-twin")).toMatchObject({ code: 0 });
+});
+
+test("a program that exec left behind in a session of its own harms no snapshot", async () => {
+  await ate("exec", "fragile", "--", "sh", "-c", "setsid sleep 1000 </dev/null >/dev/null 2>&1 &");
+  const programs = async (): Promise<string> =>
+    (await ate("exec", "fragile", "--", "sh", "-c", "cat /proc/[0-9]*/cmdline")).output;
+  expect(await programs()).toContain("sleep");
+  expect(await ate("suspend", "fragile")).toMatchObject({ code: 0 });
+  expect(await programs()).not.toContain("sleep");
+});
+
+test("an actor in a crash loop says what it is and the ways out, whatever is asked of it", async () => {
+  await ate("exec", "fragile", "--", "sh", "-c", "echo >/data/bad");
+  expect(await ate("suspend", "fragile", "--fidelity", "data")).toMatchObject({ code: 0 });
+  const loop = /CRASH_LOOP/;
+  await eventually(
+    async () => {
+      expect((await ate("resume", "fragile")).output).toMatch(loop);
+    },
+    { deadlineMs: 15_000 },
+  );
+  expect((await ate("exec", "fragile", "--", "ls")).output).toMatch(loop);
+  expect((await ate("suspend", "fragile")).output).toContain("it is not Ready (CrashLoop)");
+  const { output } = await ate("describe", "fragile");
+  expect(output).toMatch(/^State: .*\nReady: +False, CrashLoop: it ended 3 times in a row/m);
+  expect(output).toMatch(/ {4}kubectl ate resume fragile -n default --from \d+\n/);
+  expect(output).toContain("    kubectl ate resume fragile -n default --from fork-twin\n");
+  expect((await ate("doctor")).output).toMatch(
+    /PROBLEM {2}actor default\/fragile is not Ready \(CrashLoop\): it ended 3 /,
+  );
+  expect(await ate("resume", "fragile", "--from", "fork-twin")).toMatchObject({ code: 0 });
+  expect((await ate("exec", "fragile", "--", "cat", "/data/file")).output).toBe("one\n");
+});
+
+test("every verb names an actor that is missing, and those that are there", async () => {
+  const lines = [
+    ["get", "nosuch"],
+    ["describe", "nosuch"],
+    ["suspend", "nosuch"],
+    ["resume", "nosuch", "--from", "x"],
+    ["log", "nosuch"],
+    ["tag", "nosuch", "x"],
+    ["fork", "nosuch", "x"],
+    ["proxy", "nosuch"],
+    ["cp", "nosuch:/x", "."],
+  ];
+  const answers = await Promise.all(lines.map(async (words) => ({ words, ...(await ate(...words)) })));
+  const there = /(no actor|nor an actor) nosuch in namespace default\n(it has copy, counter|its tags are )/;
+  for (const { words, code, output } of answers) {
+    expect([words, code, output]).toEqual([words, 3, expect.stringMatching(there)]);
+  }
+});
+
+test("a user without rights is told which, with commands that give them", async () => {
+  const config = join(folder, "kubeconfig");
+  writeFileSync(config, readFileSync(whole.cluster.kubeconfig), { mode: 0o600 });
+  await story.kubectl("create", "serviceaccount", "nobody");
+  const token = (await story.kubectl("create", "token", "nobody")).trim();
+  const here = ["--kubeconfig", config, "config"];
+  await story.kubectl(...here, "set-credentials", "nobody", `--token=${token}`);
+  await story.kubectl(...here, "set-context", "--current", "--user=nobody");
+  const asNobody = (...words: string[]): ReturnType<typeof ate> => ate(...words, "--kubeconfig", config);
+  for (const words of [
+    ["get", "counter"],
+    ["suspend", "counter"],
+    ["log", "counter"],
+    ["tag", "counter", "x"],
+  ]) {
+    const { code, output } = await asNobody(...words);
+    expect([words, code, output]).toEqual([
+      words,
+      4,
+      expect.stringMatching(/^error: actor default\/counter: .*\nthe user needs the verb "get" on /),
+    ]);
+  }
+  const { code, output } = await asNobody("doctor");
+  expect([code, output]).toEqual([
+    0,
+    expect.stringContaining('user "nobody" may not run these in namespace default: get,'),
+  ]);
+  const hint = (await asNobody("log", "counter")).output.split("\n").slice(2, 4).join("\n");
+  const give = hint.replace("--user=USER", "--serviceaccount=default:nobody");
+  execFileSync("sh", ["-ec", give.replaceAll("kubectl ", `${whole.cluster.tools.kubectl} `)], {
+    env: { PATH: "/usr/bin:/bin", KUBECONFIG: whole.cluster.kubeconfig, HOME: folder },
+  });
+  await eventually(
+    async () => {
+      expect(await asNobody("log", "counter", "--tail", "1")).toMatchObject({ code: 0 });
+    },
+    { deadlineMs: 10_000 },
+  );
+});
+
+/** What each shell is made to say for "kubectl-ate exec c" by the script that it has read. */
+const asked = {
+  bash: "COMP_WORDS=(kubectl-ate exec c) COMP_CWORD=2; _kubectl_ate; printf '%s\\n' \"${COMPREPLY[@]}\"",
+  zsh: "compadd() { print -l -- ${(P)2} }; words=(kubectl-ate exec c) CURRENT=3; _kubectl-ate",
+  fish: "complete -C 'kubectl-ate exec c'",
+};
+
+test.each(Object.entries(asked))("%s completes names of actors, where it is installed", async (shell, question) => {
+  const script = await story.kubectl("ate", "completion", shell);
+  if (!existsSync(`/usr/bin/${shell}`)) return;
+  const before = shell === "zsh" ? "compdef() { }\n" : "";
+  const output = execFileSync(`/usr/bin/${shell}`, ["-c", `${before}${script}\n${question}`], {
+    env: {
+      PATH: `${whole.cluster.stateDir}/bin:/usr/local/bin:/usr/bin:/bin`,
+      KUBECONFIG: whole.cluster.kubeconfig,
+      HOME: folder,
+    },
+  });
+  expect(output.toString()).toBe("copy\ncounter\n");
+});
+
+test("kubectl completes names by the plugin", async () => {
+  expect((await story.tryKubectl("__complete", "ate", "exec", "c")).output).toContain("copy\ncounter\n:4\n");
+});
+
+test("doctor names what is broken, and what to do", async () => {
+  const { cluster } = whole;
+  const store = cluster.storeDir;
+  renameSync(store, `${store}.away`);
+  try {
+    await story.count();
+    await ate("suspend", "counter");
+    await eventually(
+      async () => {
+        expect((await ate("doctor")).output).toMatch(
+          /PROBLEM {2}actor default\/counter is not saved in its store: .*\(StoreUnavailable\)\n +it is tried again by itself/,
+        );
+      },
+      { deadlineMs: 15_000 },
+    );
+    expect((await ate("describe", "counter")).output).toMatch(
+      /^Attention:\n +Generation \d+ is only on the node: .*StoreUnavailable/m,
+    );
+  } finally {
+    renameSync(`${store}.away`, store);
+  }
+  await cluster.client.request(
+    "DELETE",
+    "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.subresources.substrate.run",
+  );
+  expect(await ate("doctor")).toMatchObject({
+    code: 1,
+    output: expect.stringContaining("v1alpha1.subresources.substrate.run is missing") as string,
+  });
+  await cluster.hold("operator");
+  const away = await ate("doctor");
+  expect(away.output).toContain(
+    "PROBLEM  the operator has ended and given its Lease substrate-system/substrate-operator back",
+  );
+  await cluster.hold("supervisor");
+  expect((await ate("doctor")).output).toContain(
+    `PROBLEM  the atelet of node ${cluster.nodeName} has ended and given its Lease`,
+  );
 });

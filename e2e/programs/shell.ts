@@ -4,7 +4,16 @@ import { buildOciLayout, type ImageFile, type OciLayout } from "@substrate/examp
 import { buildCounter } from "@substrate/examples/programs.ts";
 import { sharedLibraries } from "@substrate/examples/shared-libraries.ts";
 
-const programs = ["/bin/sh", "/bin/tar", "/bin/cat", "/bin/sleep", "/bin/stty", "/bin/ls", "/bin/mkdir"];
+const programs = [
+  "/bin/sh",
+  "/bin/tar",
+  "/bin/cat",
+  "/bin/sleep",
+  "/bin/stty",
+  "/bin/ls",
+  "/bin/mkdir",
+  "/usr/bin/setsid",
+];
 
 /** A shell, tar and a few small programs of this machine, with their libraries. */
 export async function shellFiles(): Promise<ImageFile[]> {

@@ -1,9 +1,14 @@
-import { lstatSync, rmSync, symlinkSync } from "node:fs";
+import { lstatSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { bundleCli } from "@substrate/cli/bundle.ts";
+import { scripts } from "@substrate/cli/completion.ts";
 
-/** Puts `kubectl ate` into the folder: one file that the system's own Node runs wherever kubectl finds it. */
+/**
+ * Puts `kubectl ate` into the folder: one file that the system's own Node runs wherever kubectl finds it. Beside it the
+ * program that kubectl's own completion asks about it.
+ */
 export async function bundlePlugin(folder: string): Promise<void> {
+  writeFileSync(join(folder, "kubectl_complete-ate"), scripts.kubectl, { mode: 0o755 });
   await bundleCli(join(folder, "kubectl-ate"));
 }
 

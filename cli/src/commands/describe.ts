@@ -8,7 +8,7 @@ import { type ActorEvent, description } from "../description.ts";
 import { examples } from "../examples.ts";
 import { ask } from "../inspection.ts";
 import { objectsPath } from "../objects.ts";
-import { parseStatus } from "../refusal.ts";
+import { messageOf } from "../refusal.ts";
 import { type Terminal } from "../terminal.ts";
 
 export function describeCommand(terminal: Terminal): Command {
@@ -60,5 +60,5 @@ function eventsOf(connection: Connection, { namespace }: ActorAddress, uid: stri
 async function items<T>(connection: Connection, path: string): Promise<T[] | string> {
   const { status, body } = await connection.ask(path);
   if (status === 200) return (JSON.parse(body) as { items: T[] }).items;
-  return parseStatus(body)?.message ?? `HTTP ${status}`;
+  return messageOf(status, body);
 }

@@ -1,6 +1,6 @@
 import { type Connection } from "../connection.ts";
 import { nodesPath, type NodeUsageList } from "../inspection.ts";
-import { parseStatus } from "../refusal.ts";
+import { messageOf } from "../refusal.ts";
 import { version } from "../version.ts";
 import { type Finding, ok, problem, warning } from "./finding.ts";
 
@@ -24,7 +24,7 @@ async function read(
   path: string,
 ): Promise<{ status: number; value: unknown; message: string }> {
   const { status, body } = await connection.ask(path);
-  const message = parseStatus(body)?.message ?? `HTTP ${status}`;
+  const message = messageOf(status, body);
   return { status, value: status === 200 ? (JSON.parse(body) as unknown) : {}, message };
 }
 
@@ -130,8 +130,14 @@ export async function leases(connection: Connection, namespace: string, nowMs: n
   for (const lease of own) {
     const { name } = lease.metadata;
     const what = lease === operator ? "the operator" : `the atelet of node ${name}`;
-    const ageMs = nowMs - Date.parse(lease.spec?.renewTime ?? "1970-01-01");
-    const validMs = (lease.spec?.leaseDurationSeconds ?? 30) * 1000;
+    const { holderIdentity, leaseDurationSeconds = 30, renewTime = "1970-01-01" } = lease.spec ?? {};
+    if (holderIdentity === undefined) {
+      const fix = "start it again: what it kept is still there";
+      findings.push(problem(`${what} has ended and given its Lease ${namespace}/${name} back`, fix));
+      continue;
+    }
+    const ageMs = nowMs - Date.parse(renewTime);
+    const validMs = leaseDurationSeconds * 1000;
     if (ageMs <= validMs + skewMs) findings.push(ok(`${what} renews its Lease`));
     else {
       const seconds = Math.round(ageMs / 1000);
@@ -150,7 +156,7 @@ export async function nodes(connection: Connection): Promise<Finding[]> {
     return [
       problem(
         `the operator can't be asked about its nodes: ${message}`,
-        "see the findings above, and the operator's log",
+        "is the operator running? What it logs says why it can't be asked",
       ),
     ];
   if (status !== 200) return [warning(`the operator's nodes can't be read: ${message}`, askAdmin)];

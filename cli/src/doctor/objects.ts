@@ -2,7 +2,7 @@ import type { Actor } from "@substrate/crds/actor.ts";
 import type { Template } from "@substrate/crds/template.ts";
 import { type Condition, isFailedUpload } from "../condition.ts";
 import { type Connection } from "../connection.ts";
-import { parseStatus } from "../refusal.ts";
+import { messageOf } from "../refusal.ts";
 import { withoutSubject } from "../subject.ts";
 import { type Finding, ok, problem, warning } from "./finding.ts";
 
@@ -17,7 +17,7 @@ function why(key: string, ready: Condition | undefined): string {
 async function all<T>(connection: Connection, plural: string): Promise<T[] | Finding> {
   const { status, body } = await connection.ask(`/apis/substrate.run/v1alpha1/${plural}`);
   if (status === 200) return (JSON.parse(body) as { items: T[] }).items;
-  const message = parseStatus(body)?.message ?? `HTTP ${status}`;
+  const message = messageOf(status, body);
   return warning(
     `${plural} of all namespaces can't be listed: ${message}`,
     `see "kubectl get ${plural}" in your namespace`,
@@ -48,8 +48,10 @@ export async function actors(connection: Connection): Promise<Finding[]> {
       findings.push(problem(`actor ${namespace}/${name} is not Ready${why(`${namespace}/${name}`, ready)}`, fix));
     }
     const upload = failingUpload(actor);
-    if (upload !== undefined)
-      findings.push(problem(`actor ${namespace}/${name} is not saved in its store: ${upload}`, fix));
+    if (upload !== undefined) {
+      const store = `it is tried again by itself: see that the store is there and its node reaches it, then ${fix}`;
+      findings.push(problem(`actor ${namespace}/${name} is not saved in its store: ${upload}`, store));
+    }
     return findings;
   });
   return bad.length > 0 ? bad : [ok(`all actors are Ready (${found.length})`)];
