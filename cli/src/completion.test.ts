@@ -13,7 +13,7 @@ test.each([
   [["suspend", "--fo"], ["--force"], "nothing"],
   [["resume", "counter", "--from", ""], [], "tags"],
   [["fork", ""], [], "actors and snapshots"],
-  [["top", ""], ["actors", "nodes"], "nothing"],
+  [["top", ""], ["actors", "nodes"], "actors"],
   [["exec", "counter", "--", "ls", "-"], [], "nothing"],
 ])("%j", (line, candidates, source) => {
   expect(complete(root, line)).toEqual({ candidates, source });

@@ -13,6 +13,7 @@ const argumentsOf: Readonly<Record<string, readonly Source[]>> = {
   exec: ["actors"],
   tag: ["actors"],
   proxy: ["actors"],
+  top: ["actors"],
   fork: ["actors and snapshots"],
 };
 

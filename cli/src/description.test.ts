@@ -60,3 +60,27 @@ test("a crash loop shows why, the last output and the ways out", () => {
   expect(text).toContain("Events:\n  unknown: no right\n");
   expect(text).toContain("Tags: none\n");
 });
+
+test("regression: a crashed actor was said to sleep", () => {
+  const none = {
+    nodeName: "n",
+    sampledAt: at(0),
+    memoryBytes: 0,
+    memoryLimitBytes: 2 ** 20,
+    cpuNanoseconds: 0,
+    cpuLimitMillis: 0,
+    localBytes: 0,
+    volumes: [],
+  };
+  const of = (state: NonNullable<Actor["status"]>["state"] & string): string =>
+    description({
+      actor: { ...actor, status: { ...actor.status, state } },
+      tags: [],
+      events: [],
+      operations: [],
+      usage: none,
+      nowMs,
+    });
+  expect(of("ACTOR_STATE_CRASHED")).toMatch(/^ +Memory: +none, it does not run$/m);
+  expect(of("ACTOR_STATE_SUSPENDED")).toMatch(/^ +Memory: +none, it sleeps$/m);
+});

@@ -40,7 +40,7 @@ export function description(facts: Facts): string {
     section("Conditions", conditions(actor, nowMs)),
     section("Generations", generations(actor)),
     section("Tags", tags(facts.tags)),
-    section("Usage", usage(facts.usage)),
+    section("Usage", usage(actor, facts.usage)),
     section("Operations", timeline(facts.operations, nowMs)),
     section("Events", events(facts.events, nowMs)),
   ].map((part) => (isTrouble(ready) ? withoutRepetition(part, ready.message) : part));
@@ -196,13 +196,14 @@ function tags(all: Snapshot[] | string): string {
   ]);
 }
 
-function usage(found: Usage | string): string {
+function usage({ status }: Actor, found: Usage | string): string {
   if (typeof found === "string") return `unknown: ${found}\n`;
+  const none = status?.state === "ACTOR_STATE_SUSPENDED" ? "none, it sleeps" : "none, it does not run";
   const rows = [
     [
       "Memory:",
       found.memoryBytes === 0
-        ? "none, it sleeps"
+        ? none
         : `${formatBytes(found.memoryBytes)} of ${formatBytes(found.memoryLimitBytes)}`,
     ],
     ["Snapshots here:", formatBytes(found.localBytes)],

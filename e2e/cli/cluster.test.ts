@@ -124,6 +124,9 @@ test("describe and top show what the actor is, did and uses", async () => {
   expect(output).toMatch(/GENERATION +STORAGE +FIDELITY +SIZE/);
   const top = await ate("top");
   expect(top.output).toMatch(/^counter +RUNNING +[\d.]+MiB\/[\d.]+MiB +\d+m\/\d+m +[\d.]+MiB/m);
+  const lines = (await ate("top", "counter")).output.trim().split("\n");
+  expect(lines).toEqual([expect.stringMatching(/^NAME /), expect.stringMatching(/^counter /)]);
+  expect(await ate("top", "nobody")).toMatchObject({ code: 3 });
   expect((await ate("top", "nodes")).output).toMatch(/ yes +1 +1 +[\d.]+ ?GiB/);
 });
 

@@ -7,8 +7,8 @@ curl counter.default.actors.localhost:$PORT   # the first request starts it: {"m
 curl counter.default.actors.localhost:$PORT   # {"memory":2,"file":2,"pid":1,…}
 
 kubectl ate suspend counter           # memory, files and process sleep; its place on the node is free
-kubectl ate get counter               # SUSPENDED, the newest snapshot PENDING: it is on the node's disk
-kubectl get snapshots                 # 10 s later: COMPLETED, it is in the store
+kubectl ate get counter               # SUSPENDED, its newest snapshot PENDING: on the node's disk, not yet in the store
+kubectl get snapshots                 # 10 s later counter-1 is listed: an object is made when all is in the store
 
 curl counter.default.actors.localhost:$PORT   # {"memory":3,"file":3,"pid":1,…}: it counts on, the same process
 kubectl ate log counter               # what the program wrote

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { formatBytes } from "@substrate/lib/resources.ts";
 import { Command, Option } from "commander";
 import pLimit from "p-limit";
-import { listActors } from "../actors.ts";
+import { getActor, listActors } from "../actors.ts";
 import { type ActorAddress } from "../address.ts";
 import { columns } from "../columns.ts";
 import { withConnection } from "../config.ts";
@@ -25,13 +25,14 @@ export function topCommand(terminal: Terminal): Command {
     .description(
       "What the actors of a namespace use now: memory, CPU, snapshots on their nodes, volumes; or the nodes' room.",
     )
-    .argument("[what]", "actors (the default) or nodes")
+    .argument("[what]", "actors (the default), the name of one, or nodes")
     .option("-A, --all-namespaces", "actors of every namespace", false)
     .addOption(new Option("-o, --output <format>", "print the figures for programs").choices(["json"]))
     .addHelpText(
       "after",
       examples(
         ["kubectl ate top", "actors of the namespace"],
+        ["kubectl ate top counter", "one of them"],
         ["kubectl ate top nodes", "what the nodes have promised, lent and kept back"],
       ),
     )
@@ -40,8 +41,7 @@ export function topCommand(terminal: Terminal): Command {
       if (what === "nodes") {
         const { items } = await listNodes(connection);
         terminal.stdout.write(flags.output === "json" ? `${JSON.stringify(items, null, 2)}\n` : nodeTable(items));
-      } else if (what === undefined || what === "actors") await topActors(terminal, connection, flags);
-      else throw new CommandFailure("usage", `there is nothing to show of "${what}"`, "it is actors or nodes");
+      } else await topActors(terminal, connection, flags, what === "actors" ? undefined : what);
     });
 }
 
@@ -54,8 +54,21 @@ export interface ActorUsage {
   cores?: number;
 }
 
-async function topActors(terminal: Terminal, connection: Connection, flags: TopFlags): Promise<void> {
-  const actors = await listActors(connection, flags.allNamespaces ? undefined : connection.namespace);
+/** Of the one that is named, or of all. */
+async function topActors(
+  terminal: Terminal,
+  connection: Connection,
+  flags: TopFlags,
+  name: string | undefined,
+): Promise<void> {
+  const { namespace: own } = connection;
+  if (name !== undefined && flags.allNamespaces) {
+    throw new CommandFailure("usage", `"${name}" is in one namespace`, "write -n NAMESPACE instead of -A");
+  }
+  const actors =
+    name === undefined
+      ? await listActors(connection, flags.allNamespaces ? undefined : own)
+      : [await getActor(connection, { namespace: own, name })];
   const limit = pLimit(atOnce);
   const look = (address: ActorAddress) => limit(() => ask(connection, address, "usage"));
   const rows = await Promise.all(
@@ -74,9 +87,9 @@ async function topActors(terminal: Terminal, connection: Connection, flags: TopF
   );
   if (flags.output === "json") terminal.stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
   else if (rows.length === 0) {
-    const missing = flags.allNamespaces ? undefined : await missingNamespace(connection, connection.namespace);
+    const missing = flags.allNamespaces ? undefined : await missingNamespace(connection, own);
     if (missing !== undefined) throw missing;
-    terminal.stderr.write(flags.allNamespaces ? "no actors\n" : `no actors in namespace ${connection.namespace}\n`);
+    terminal.stderr.write(flags.allNamespaces ? "no actors\n" : `no actors in namespace ${own}\n`);
   } else terminal.stdout.write(usageTable(rows, flags.allNamespaces));
 }
 
