@@ -202,9 +202,7 @@ function usage({ status }: Actor, found: Usage | string): string {
   const rows = [
     [
       "Memory:",
-      found.memoryBytes === 0
-        ? none
-        : `${formatBytes(found.memoryBytes)} of ${formatBytes(found.memoryLimitBytes)}`,
+      found.memoryBytes === 0 ? none : `${formatBytes(found.memoryBytes)} of ${formatBytes(found.memoryLimitBytes)}`,
     ],
     ["Snapshots here:", formatBytes(found.localBytes)],
     ...found.volumes.map(({ name, usedBytes, limitBytes }) => [
