@@ -2,7 +2,7 @@ import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
 import { type Phases } from "@substrate/lib/phases.ts";
 import { type UnpackedImage } from "../images/images.ts";
 import { type Booking } from "../ledger/contract.ts";
-import { UsageWatch, type VolumeUsage } from "../volumes/usage.ts";
+import { UsageWatch, type VolumeUsage, withLimits } from "../volumes/usage.ts";
 import { type ActorContext } from "./actor-context.ts";
 import { BackgroundLoad } from "./background-load.ts";
 import { type Beginning } from "./beginning.ts";
@@ -48,10 +48,10 @@ export class ActorSandbox {
     return this.#running;
   }
 
-  /** As last measured. */
+  /** As last measured, beside the limits of now. */
   get volumeUsage(): readonly VolumeUsage[] {
     const now = this.#running?.usage.usage ?? [];
-    return now.length > 0 ? now : this.#lastUsage;
+    return now.length > 0 ? now : withLimits(this.#lastUsage, this.#options.record.program.volumeMounts);
   }
 
   /** Starts the program, or restores it; it is ready when this resolves. On failure its volumes are as before. */
@@ -62,8 +62,10 @@ export class ActorSandbox {
     const { generation, restore, rootfsTar } = from;
     const cold = restore === undefined;
     try {
-      // It reaches a program at a cold start only: a restored one has in its memory what it was started with.
-      const environment = cold ? await new EnvironmentFile(files.environment).read() : undefined;
+      // It reaches a program at a cold start only: a restored one has in its memory what it was started with, and what
+      // is run beside it gets the same.
+      const environments = new EnvironmentFile(files.environment);
+      const environment = cold ? await environments.begin() : await environments.of(from.envDigest);
       const binds = await phases.run("volumes", () => volumes.attach(program.volumeMounts, from.volumes));
       const launched = await this.#launcher.launch({
         id,
@@ -71,7 +73,7 @@ export class ActorSandbox {
         files,
         program,
         image,
-        ...(environment && { environment }),
+        environment,
         volumes: binds,
         generation,
         ...(restore && { restore }),
@@ -102,7 +104,7 @@ export class ActorSandbox {
         usage: this.#watchUsage(),
         load: this.#load(cold),
       };
-      record.envDigest = environment?.digest ?? from.envDigest;
+      record.envDigest = cold ? environment.digest : from.envDigest;
       record.crash = undefined;
       this.#watchLoad(this.#running, from.release);
     } catch (error) {
@@ -243,7 +245,7 @@ export class ActorSandbox {
     };
     return new UsageWatch({
       mounted: () => volumes.mounted(),
-      limits: record.program.volumeMounts,
+      limits: () => record.program.volumeMounts,
       crossed: () => {
         save({ durable: false }).catch(failed);
       },

@@ -15,14 +15,17 @@ export const noEnvironment: Environment = { variables: [], digest: "" };
 /** An actor's environment on its node, in a file of its own: the record is reported and shown. */
 export class EnvironmentFile {
   readonly #path: string;
+  /** That of the last cold start: an assignment may have brought another one since. */
+  readonly #begun: string;
 
   constructor(path: string) {
     this.#path = path;
+    this.#begun = path.replace(/\.json$/, ".begun.json");
   }
 
   /** Durable when it resolves; readable by root alone. */
   async write(environment: Environment): Promise<void> {
-    const before = await this.#content();
+    const before = await content(this.#path);
     if (environment.variables.length === 0) {
       if (before !== undefined) await rm(this.#path, { force: true });
       return;
@@ -33,22 +36,48 @@ export class EnvironmentFile {
 
   /** Throws an Error that names the file, and nothing of its content, when it cannot be understood. */
   async read(): Promise<Environment> {
-    const content = await this.#content();
-    if (content === undefined) return noEnvironment;
-    const environment = parse(content);
+    const text = await content(this.#path);
+    if (text === undefined) return noEnvironment;
+    const environment = parse(text);
     if (environment === undefined) {
       throw new Error(`${this.#path} is damaged; the actor's next assignment with an environment writes it anew`);
     }
     return environment;
   }
 
-  async #content(): Promise<string | undefined> {
-    try {
-      return await readFile(this.#path, "utf8");
-    } catch (error) {
-      if (isMissing(error)) return undefined;
-      throw error;
-    }
+  /** For a cold start: `read`, and remembered for what is run beside the program when it was restored later. */
+  async begin(): Promise<Environment> {
+    const environment = await this.read();
+    const known = await this.#lastBegun();
+    if (known.digest === environment.digest) return environment;
+    if (environment.variables.length === 0) await rm(this.#begun, { force: true });
+    else await writeJson(this.#begun, environment, { durable: false });
+    return environment;
+  }
+
+  /**
+   * The environment that a restored program was started with. Where that isn't known, as it was another actor's or
+   * another node's and has changed since, the one that the next cold start has.
+   */
+  async of(digest: string): Promise<Environment> {
+    const [current, begun] = await Promise.all([this.read(), this.#lastBegun()]);
+    if (digest === "") return noEnvironment;
+    return begun.digest === digest ? begun : current;
+  }
+
+  /** A copy: when it is damaged it is as if there were none. */
+  async #lastBegun(): Promise<Environment> {
+    const text = await content(this.#begun);
+    return (text === undefined ? undefined : parse(text)) ?? noEnvironment;
+  }
+}
+
+async function content(path: string): Promise<string | undefined> {
+  try {
+    return await readFile(path, "utf8");
+  } catch (error) {
+    if (isMissing(error)) return undefined;
+    throw error;
   }
 }
 

@@ -9,12 +9,18 @@ export interface VolumeUsage {
   limitBytes: number;
 }
 
+export interface VolumeLimit {
+  name: string;
+  sizeLimitBytes: number;
+}
+
 export interface UsageWatchOptions {
   /** Where the volumes are mounted. */
   mounted: () => { name: string; path: string }[];
-  limits: readonly { name: string; sizeLimitBytes: number }[];
+  /** As they are now: a policy, which changes while the program runs. */
+  limits: () => readonly VolumeLimit[];
   everyMs?: number;
-  /** After each measurement that found another volume above its limit, or none any more. */
+  /** After the first measurement, and each that found a volume above its limit where none was, or none any more. */
   crossed: () => void;
   /** A volume was above its limit at two measurements in a row. */
   exceeded: (message: string) => void;
@@ -23,6 +29,8 @@ export interface UsageWatchOptions {
 
 /** As often as a node looks at its emptyDirs. */
 const EVERY_MS = 10_000;
+/** Until the first measurement: what was known of an earlier life may be wrong by now, and the start itself needs the disk. */
+const FIRST_MS = 1000;
 /** A folder with millions of files. */
 const MEASURE_WITHIN_MS = 60_000;
 /** A volume that was below this share of its limit a moment ago is not measured again before a suspend. */
@@ -34,16 +42,16 @@ export class UsageWatch {
   readonly #stop = new AbortController();
   #timer: NodeJS.Timeout | undefined;
   #measuring: Promise<void> = Promise.resolve();
-  #usage: VolumeUsage[] = [];
+  #held: readonly { name: string; usedBytes: number }[] | undefined;
 
   constructor(options: UsageWatchOptions) {
     this.#options = options;
-    if (options.limits.length > 0) this.#schedule();
+    if (options.limits().length > 0) this.#schedule(Math.min(FIRST_MS, options.everyMs ?? EVERY_MS));
   }
 
-  /** As last measured. */
+  /** As last measured, beside the limits of now. */
   get usage(): readonly VolumeUsage[] {
-    return this.#usage;
+    return withLimits(this.#held ?? [], this.#options.limits());
   }
 
   /** Ends; resolves when nothing reads the volumes any more. */
@@ -55,26 +63,25 @@ export class UsageWatch {
 
   /** What is wrong with volumes that are near their limit, measured now; undefined: nothing. */
   async exceedsNow(): Promise<string | undefined> {
-    const { limits } = this.#options;
-    const near = limits.some(({ name, sizeLimitBytes }) => {
-      const known = this.#usage.find((usage) => usage.name === name);
+    const near = this.#options.limits().some(({ name, sizeLimitBytes }) => {
+      const known = this.#held?.find((held) => held.name === name);
       return sizeLimitBytes > 0 && (known === undefined || known.usedBytes > sizeLimitBytes * NEAR_LIMIT);
     });
     if (!near) return undefined;
     await this.#measure();
-    return overLimit(this.#usage);
+    return overLimit(this.usage);
   }
 
-  #schedule(): void {
+  #schedule(inMs: number): void {
     this.#timer = setTimeout(() => {
-      const before = overLimit(this.#usage);
+      const before = overLimit(this.usage);
       void this.#measure().then(() => {
         if (this.#stop.signal.aborted) return;
-        const now = overLimit(this.#usage);
+        const now = overLimit(this.usage);
         if (before !== undefined && now !== undefined) this.#options.exceeded(now);
-        this.#schedule();
+        this.#schedule(this.#options.everyMs ?? EVERY_MS);
       });
-    }, this.#options.everyMs ?? EVERY_MS);
+    }, inMs);
     this.#timer.unref();
   }
 
@@ -82,20 +89,24 @@ export class UsageWatch {
   #measure(): Promise<void> {
     this.#measuring = this.#measuring.then(async () => {
       if (this.#stop.signal.aborted) return;
-      const wasOver = overLimit(this.#usage);
+      const isFirst = this.#held === undefined;
+      const wasOver = overLimit(this.usage);
       try {
-        this.#usage = await measure(this.#options, this.#stop.signal);
+        this.#held = await measure(this.#options, this.#stop.signal);
       } catch (error) {
         this.#options.log.debug("the volumes could not be measured", { error });
         return;
       }
-      if ((overLimit(this.#usage) === undefined) !== (wasOver === undefined)) this.#options.crossed();
+      if (isFirst || (overLimit(this.usage) === undefined) !== (wasOver === undefined)) this.#options.crossed();
     });
     return this.#measuring;
   }
 }
 
-async function measure({ mounted, limits }: UsageWatchOptions, signal: AbortSignal): Promise<VolumeUsage[]> {
+async function measure(
+  { mounted }: UsageWatchOptions,
+  signal: AbortSignal,
+): Promise<{ name: string; usedBytes: number }[]> {
   const volumes = mounted();
   if (volumes.length === 0) return [];
   // Files that vanish meanwhile make du end with 1, after it has counted the others.
@@ -110,9 +121,17 @@ async function measure({ mounted, limits }: UsageWatchOptions, signal: AbortSign
       return [path, Number.parseInt(bytes, 10)];
     }),
   );
-  return volumes.map(({ name, path }) => ({
+  return volumes.map(({ name, path }) => ({ name, usedBytes: sizes.get(path) ?? 0 }));
+}
+
+/** What was measured, beside limits that may have changed since. */
+export function withLimits(
+  held: readonly { name: string; usedBytes: number }[],
+  limits: readonly VolumeLimit[],
+): VolumeUsage[] {
+  return held.map(({ name, usedBytes }) => ({
     name,
-    usedBytes: sizes.get(path) ?? 0,
+    usedBytes,
     limitBytes: limits.find((limit) => limit.name === name)?.sizeLimitBytes ?? 0,
   }));
 }
