@@ -7,7 +7,7 @@ import { type UnpackedImage } from "../images/images.ts";
 import { makeVolumeMountPoint } from "../images/volume-mount-point.ts";
 import { type Slot } from "../network/network.ts";
 import { actorResolvConf } from "../network/resolvers.ts";
-import { type SandboxSpec } from "../sandbox/sandbox.ts";
+import { NotStartedError, type SandboxSpec } from "../sandbox/sandbox.ts";
 import { type VolumeBind } from "../volumes/actor-volumes.ts";
 import { ending } from "./ending.ts";
 import { type Environment, noEnvironment, withEnvironment } from "./environment.ts";
@@ -75,6 +75,9 @@ export class Launcher {
           restored: restore !== undefined,
           deadlineMs: options.readyWithinMs,
           alive: () => runtime.alive(id),
+          slow: (answer) => {
+            this.#node.log.warn("not ready yet", { program: options.title, answer });
+          },
           title: options.title,
           signal: this.#node.signal,
         }),
@@ -92,6 +95,9 @@ export class Launcher {
 
   /** A program that ended by itself before it was ready: what is known of why, while there is something to ask. */
   async #explained(error: unknown, { id, program, title }: LaunchOptions): Promise<unknown> {
+    if (error instanceof NotStartedError) {
+      return new NotStartedError(error.code, `${title} did not start: ${error.message}`, { cause: error });
+    }
     if (!(error instanceof SubstrateError) || error.code !== "PROGRAM_EXITED") return error;
     const why = await ending(this.#node, id, program, "");
     if (why === "") {

@@ -7,6 +7,8 @@ import { type Program } from "./record.ts";
 /** Soon after a restore a program answers within milliseconds; a cold start may take seconds. */
 const FIRST_PAUSE_MS = 3;
 const LAST_PAUSE_MS = 250;
+/** After so long it is said what the last answer was: until the deadline nothing else tells. */
+const SAY_AFTER_MS = 10_000;
 /** A single probe that takes longer counts as failed. */
 export const PROBE_MS = 5000;
 const DEAD = "it ended";
@@ -18,6 +20,8 @@ export interface ReadinessOptions {
   restored: boolean;
   deadlineMs: number;
   alive: () => Promise<boolean>;
+  /** Called once when it takes long, with the last answer. */
+  slow: (answer: string) => void;
   /** Whose program it is, for messages. */
   title: string;
   signal: AbortSignal;
@@ -43,6 +47,7 @@ export async function waitUntilReady(options: ReadinessOptions): Promise<void> {
 }
 
 async function poll(options: ReadinessOptions, endMs: number, ask: () => Promise<string | undefined>): Promise<void> {
+  let sayMs = endMs - options.deadlineMs + SAY_AFTER_MS;
   for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 1.5, LAST_PAUSE_MS)) {
     const answered = new AbortController();
     const result = await Promise.race([ask(), untilDead(options, answered.signal)]);
@@ -57,6 +62,10 @@ async function poll(options: ReadinessOptions, endMs: number, ask: () => Promise
         `${options.title} was not ready within ${options.deadlineMs / 1000} s: ${result}`,
         { retryAfterMs: 1000 },
       );
+    }
+    if (performance.now() > sayMs) {
+      options.slow(result);
+      sayMs = Infinity;
     }
     options.signal.throwIfAborted();
     await delay(pauseMs, undefined, { signal: options.signal });

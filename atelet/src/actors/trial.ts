@@ -6,6 +6,7 @@ import { Phases } from "@substrate/lib/phases.ts";
 import { removeFolder } from "../node-files.ts";
 import { ActorVolumes } from "../volumes/actor-volumes.ts";
 import { noVolumes } from "../volumes/stack.ts";
+import { NotStartedError } from "../sandbox/sandbox.ts";
 import { type HeldOrigin } from "../origins/origins.ts";
 import { type Stored } from "../store/snapshots.ts";
 import { type GoldenOptions, keepGolden, storeGolden } from "./golden.ts";
@@ -170,6 +171,7 @@ export class Trials {
 function withOutput(error: SubstrateError, logPath: string): SubstrateError {
   // What stands there then is the runtime's, not the program's.
   if (error.message.includes(" did not start: ")) return error;
+  if (error instanceof NotStartedError) return error;
   const output = lastLines(logPath);
   const said = output === "" ? "it wrote nothing" : `its last output: ${output}`;
   return new SubstrateError(error.code, `${error.message}; ${said}`, {

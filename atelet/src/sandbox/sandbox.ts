@@ -1,3 +1,5 @@
+import { SubstrateError } from "@substrate/lib/errors.ts";
+
 /** Everything that a sandbox class needs to know to start or restore one actor. All paths are absolute. */
 export interface SandboxSpec {
   /** 32 hex digits, always: runsc takes ids by prefix. */
@@ -43,6 +45,12 @@ export interface RestoreOptions {
   keepConnections: boolean;
 }
 
+/**
+ * There was nothing to start: not such a program, or not one that can be run. It has written nothing; what stands in its
+ * output is the runtime's.
+ */
+export class NotStartedError extends SubstrateError {}
+
 /** A process that can't be mistaken for a later one with the same pid. */
 export interface ProcessIdentity {
   pid: number;
@@ -83,7 +91,7 @@ export interface SandboxExec {
 /** One sandbox class. Knows nothing of snapshots' generations, stores or placement. Every call is bounded in time. */
 export interface SandboxRuntime {
   capabilities(): Promise<SandboxCapabilities>;
-  /** Creates and starts the program from its image. */
+  /** Creates and starts the program from its image. Throws PROGRAM_EXITED, as NotStartedError where it is none. */
   run(spec: SandboxSpec): Promise<void>;
   pause(id: string): Promise<void>;
   resume(id: string): Promise<void>;

@@ -1,4 +1,3 @@
-import { startFailure } from "./start-failure.ts";
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { mkdir, open, readdir, rm } from "node:fs/promises";
@@ -11,6 +10,7 @@ import { type Logger } from "@substrate/lib/log.ts";
 
 import {
   type ExecOptions,
+  NotStartedError,
   type ProcessIdentity,
   type RestoreOptions,
   type SandboxCapabilities,
@@ -24,6 +24,7 @@ import { type RunscOptions, runsc, type SandboxStdio } from "./command.ts";
 import { Execs } from "./execs.ts";
 import { imageSize, removeImage } from "./image.ts";
 import { findProcesses, findRunsc, isAlive, kill, waitGone } from "./process.ts";
+import { startFailure } from "./start-failure.ts";
 import { SandboxStates } from "./state.ts";
 import { unmountAll } from "./unmount.ts";
 
@@ -169,8 +170,11 @@ export class GvisorRuntime implements SandboxRuntime {
       });
     } catch (error) {
       await this.#cleanUp(spec.id);
-      const said = error instanceof Error ? error.message : String(error);
-      throw new SubstrateError("PROGRAM_EXITED", startFailure(spec.args, said), { cause: error });
+      const why = startFailure(spec, error instanceof Error ? error.message : String(error));
+      const program = spec.args.join(" ");
+      if (why === undefined) throw this.#failure("PROGRAM_EXITED", `${program} did not start`, error);
+      this.#log.warn("a program could not be started", { sandbox: spec.id, program: spec.args[0], error });
+      throw new NotStartedError("PROGRAM_EXITED", why, { cause: error });
     }
   }
 

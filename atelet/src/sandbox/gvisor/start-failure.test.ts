@@ -2,14 +2,29 @@ import { expect, it } from "vitest";
 import { startFailure } from "./start-failure.ts";
 
 const chain =
-  "runsc run failed (exit code 128): running container: starting container: starting root container: starting sandbox: creating process: ";
+  "runsc run failed (exit code 128): running container: starting container: starting root container: starting sandbox: ";
 
-it("a program that is not in the image is said with the fix, and nothing of the runtime's own steps", () => {
-  expect(startFailure(["/nosuch", "-v"], `${chain}failed to load /nosuch: no such file or directory`)).toBe(
-    "/nosuch -v did not start: the image has no /nosuch, or not the interpreter or loader that it names; correct " +
-      "command and args of the Template's container, or the image",
-  );
-  expect(startFailure(["/bin/x"], `${chain}failed to load /bin/x: exec format error`)).toBe(
-    "/bin/x did not start: runsc run failed (exit code 128): failed to load /bin/x: exec format error",
-  );
+const spec = { args: ["pythn3", "-m", "x"], env: ["PATH=/usr/bin:/bin"], cwd: "/srv" };
+
+it.each([
+  [
+    'error finding executable "pythn3" in PATH [/usr/bin /bin]: no such file',
+    /^there is no program "pythn3" in the image \(PATH \/usr\/bin:\/bin\): correct/,
+  ],
+  [
+    "creating process: failed to load /x: no such file or directory",
+    /^there is no program "\/x" in the image, or not the interpreter/,
+  ],
+  ["creating process: failed to load /x: permission denied", /^"\/x" may not be executed/],
+  ["creating process: failed to load /x: exec format error", /^"\/x" is no program that this node can run/],
+  [
+    'creating process: failed to find initial working directory "/srv": not a directory',
+    /^its working directory "\/srv" can't be used \(not a directory\)/,
+  ],
+])("a wrong command's message was the chain of runsc's steps, twice: %s", (said, message) => {
+  expect(startFailure(spec, `${chain}${said}`)).toMatch(message);
+});
+
+it("a failure of the runtime is not taken for one of the program", () => {
+  expect(startFailure(spec, `${chain}cannot create gofer process: no such file or directory`)).toBeUndefined();
 });

@@ -1,15 +1,37 @@
-/** runsc puts before what went wrong the steps that led there, which say nothing to who wrote the program. */
-const steps = /(?:(?:running|starting)(?: root)? container: |starting sandbox: |creating process: )+/;
-const noSuchProgram = /failed to load (\S+): no such file or directory/;
+import { type SandboxSpec } from "../sandbox.ts";
 
-/** What a failed `runsc run` says, for the person whose program it is. */
-export function startFailure(args: readonly string[], said: string): string {
-  const path = noSuchProgram.exec(said)?.[1];
-  if (path !== undefined) {
-    return (
-      `${args.join(" ")} did not start: the image has no ${path}, or not the interpreter or loader that it names; ` +
-      `correct command and args of the Template's container, or the image`
-    );
+/** How runsc ends, behind the steps that led there, when it cannot make the program's first process. */
+const notFound = /error finding executable ".*" in PATH/;
+const notLoaded = /failed to load (\S+): (no such file or directory|permission denied|exec format error)/;
+const noFolder = /failed to find initial working directory ".*": (.*)/;
+
+/**
+ * Why a program could not be started, for the person whose Template it is; undefined when that isn't its Template's or
+ * its image's fault, and runsc's own words are all there is.
+ */
+export function startFailure(
+  { args, cwd, env }: Pick<SandboxSpec, "args" | "cwd" | "env">,
+  said: string,
+): string | undefined {
+  if (notFound.test(said)) {
+    const path = env.findLast((entry) => entry.startsWith("PATH="))?.slice("PATH=".length) ?? "";
+    return `there is no program "${args[0] ?? ""}" in the image (PATH ${path}): ${fix}`;
   }
-  return `${args.join(" ")} did not start: ${said.replace(steps, "")}`;
+  const folder = noFolder.exec(said)?.[1];
+  if (folder !== undefined) {
+    return `its working directory "${cwd}" can't be used (${folder}): correct WORKDIR of the image`;
+  }
+  const [, path = "", why] = notLoaded.exec(said) ?? [];
+  switch (why) {
+    case "no such file or directory":
+      return `there is no program "${path}" in the image, or not the interpreter or loader that it names: ${fix}`;
+    case "permission denied":
+      return `"${path}" may not be executed (permission denied): ${fix}, or make it executable in the image`;
+    case "exec format error":
+      return `"${path}" is no program that this node can run (exec format error): of another architecture, or a script without "#!"`;
+    default:
+      return undefined;
+  }
 }
+
+const fix = "correct command and args of the Template's container";
