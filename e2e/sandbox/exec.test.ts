@@ -160,3 +160,17 @@ test("what an exec leaves running does not spoil the actor's image, and ends wit
   await answer(place, "GET", "/");
   expect((await inside()).filter((line) => line.startsWith("sleep 1004"))).toEqual([]);
 });
+
+test("what is run in a restored sandbox had the image's environment only", async () => {
+  const imageDir = join(rig.dir, "image-environment");
+  await mkdir(imageDir);
+  await rig.runtime.pause(place.spec.id);
+  await rig.runtime.checkpoint(place.spec.id, imageDir, { direct: false });
+  await rig.runtime.delete(place.spec.id);
+  place.spec.env = ["PATH=/bin", "TOKEN=canary"];
+  await rig.runtime.restore(place.spec, { imageDir, direct: false, keepConnections: false });
+  const { code, session, printed } = exec(["sh", "-c", "echo $TOKEN; cat"]);
+  await (await session).endInput();
+  expect(await code).toBe(0);
+  expect(printed.stdout).toBe("canary\n");
+});

@@ -146,6 +146,23 @@ describe("an actor with a volume", () => {
     expect(actor.state).toBe("RUNNING");
   });
 
+  it("a sizeLimit that an assignment changed reached neither the running actor nor what is said of a sleeping one", async () => {
+    const limited = (sizeLimitBytes: number) =>
+      granted({ volumeMounts: [{ name: "data", mountPath: "/data", sizeLimitBytes }] });
+    const actor = await limited(1);
+    await actor.resume();
+    await write(actor, "more than that");
+    await limited(2 ** 30);
+    await vi.waitFor(() => {
+      expect(actor.volumeUsage()).toMatchObject([{ name: "data", limitBytes: 2 ** 30 }]);
+    }, 3000);
+    await limited(2 ** 31);
+    expect(actor.volumeUsage()).toMatchObject([{ limitBytes: 2 ** 31 }]);
+    await suspend(actor);
+    await limited(2 ** 32);
+    expect(actor.volumeUsage()).toMatchObject([{ limitBytes: 2 ** 32 }]);
+  });
+
   it("keeps as many completed generations as its history says", async () => {
     const actor = await granted({ history: 2 });
     for (let count = 1; count <= 4; count += 1) {

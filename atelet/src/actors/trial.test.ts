@@ -2,6 +2,7 @@ import { readdir, readFile, rename } from "node:fs/promises";
 import { join } from "node:path";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { afterEach, beforeEach, expect, it } from "vitest";
+import { NotStartedError } from "../sandbox/sandbox.ts";
 import { noEnvironment } from "./environment.ts";
 import { program, snapshotPrefix, TestNode } from "./test-node.ts";
 
@@ -48,6 +49,16 @@ it("volumes are part of it", async () => {
   expect(fetched.record.volumes).toEqual(["data"]);
   expect(await readdir(fetched.imageDir)).toEqual(["pages.img"]);
   await fetched.release();
+});
+
+it("a wrong command was said twice: what the runtime writes into the output is not the program's", async () => {
+  node.runtime.failNext.run = new NotStartedError("PROGRAM_EXITED", 'there is no program "pythn3" in the image');
+  const failed = node.trials.run({ environment: noEnvironment, program: program() });
+  await expect(failed).rejects.toMatchObject({
+    code: "PROGRAM_EXITED",
+    message: 'the trial run of Template t did not start: there is no program "pythn3" in the image',
+  });
+  expectNothingLeft();
 });
 
 it("a checkpoint or an upload that fails is no failure of the trial", async () => {

@@ -24,7 +24,7 @@ import { type RunscOptions, runsc, type SandboxStdio } from "./command.ts";
 import { Execs } from "./execs.ts";
 import { imageSize, removeImage } from "./image.ts";
 import { findProcesses, findRunsc, isAlive, kill, waitGone } from "./process.ts";
-import { startFailure } from "./start-failure.ts";
+import { startFailure, withoutSteps } from "./start-failure.ts";
 import { SandboxStates } from "./state.ts";
 import { unmountAll } from "./unmount.ts";
 
@@ -170,9 +170,12 @@ export class GvisorRuntime implements SandboxRuntime {
       });
     } catch (error) {
       await this.#cleanUp(spec.id);
-      const why = startFailure(spec, error instanceof Error ? error.message : String(error));
-      const program = spec.args.join(" ");
-      if (why === undefined) throw this.#failure("PROGRAM_EXITED", `${program} did not start`, error);
+      const said = error instanceof Error ? error.message : String(error);
+      const why = startFailure(spec, said);
+      if (why === undefined) {
+        const message = `${spec.args.join(" ")} did not start: ${withoutSteps(said)}`;
+        throw new SubstrateError("PROGRAM_EXITED", message, { cause: error });
+      }
       this.#log.warn("a program could not be started", { sandbox: spec.id, program: spec.args[0], error });
       throw new NotStartedError("PROGRAM_EXITED", why, { cause: error });
     }

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { startFailure } from "./start-failure.ts";
+import { startFailure, withoutSteps } from "./start-failure.ts";
 
 const chain =
   "runsc run failed (exit code 128): running container: starting container: starting root container: starting sandbox: ";
@@ -18,7 +18,7 @@ it.each([
   ["creating process: failed to load /x: permission denied", /^"\/x" may not be executed/],
   ["creating process: failed to load /x: exec format error", /^"\/x" is no program that this node can run/],
   [
-    'creating process: failed to find initial working directory "/srv": not a directory',
+    'failed to create process working directory "/srv": not a directory',
     /^its working directory "\/srv" can't be used \(not a directory\)/,
   ],
 ])("a wrong command's message was the chain of runsc's steps, twice: %s", (said, message) => {
@@ -27,4 +27,5 @@ it.each([
 
 it("a failure of the runtime is not taken for one of the program", () => {
   expect(startFailure(spec, `${chain}cannot create gofer process: no such file or directory`)).toBeUndefined();
+  expect(withoutSteps(`${chain}cannot`)).toBe("runsc run failed (exit code 128): cannot");
 });

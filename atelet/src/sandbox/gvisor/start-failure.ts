@@ -1,9 +1,11 @@
 import { type SandboxSpec } from "../sandbox.ts";
 
-/** How runsc ends, behind the steps that led there, when it cannot make the program's first process. */
+/** runsc puts before what went wrong the steps that led there, which say nothing to who wrote the program. */
+const steps = /(?:(?:running|starting)(?: root)? container: |starting sandbox: |creating process: )+/;
+/** What follows them when it cannot make the program's first process. */
 const notFound = /error finding executable ".*" in PATH/;
 const notLoaded = /failed to load (\S+): (no such file or directory|permission denied|exec format error)/;
-const noFolder = /failed to find initial working directory ".*": (.*)/;
+const noFolder = /failed to (?:create process|find initial) working directory ".*": (.*)/;
 
 /**
  * Why a program could not be started, for the person whose Template it is; undefined when that isn't its Template's or
@@ -35,3 +37,7 @@ export function startFailure(
 }
 
 const fix = "correct command and args of the Template's container";
+
+export function withoutSteps(said: string): string {
+  return said.replace(steps, "");
+}
