@@ -24,19 +24,19 @@ export function startFailure(
     return `its working directory "${cwd}" can't be used (${folder}): correct WORKDIR of the image`;
   }
   const [, path = "", why] = notLoaded.exec(said) ?? [];
-  switch (why) {
-    case "no such file or directory":
-      return `there is no program "${path}" in the image, or not the interpreter or loader that it names: ${fix}`;
-    case "permission denied":
-      return `"${path}" may not be executed (permission denied): ${fix}, or make it executable in the image`;
-    case "exec format error":
-      return `"${path}" is no program that this node can run (exec format error): of another architecture, or a script without "#!"`;
-    default:
-      return undefined;
-  }
+  return why === undefined ? undefined : causes[why]?.(path);
 }
 
 const fix = "correct command and args of the Template's container";
+
+const causes: Record<string, (path: string) => string> = {
+  "no such file or directory": (path) =>
+    `there is no program "${path}" in the image, or not the interpreter or loader that it names: ${fix}`,
+  "permission denied": (path) =>
+    `"${path}" may not be executed (permission denied): ${fix}, or make it executable in the image`,
+  "exec format error": (path) =>
+    `"${path}" is no program that this node can run (exec format error): of another architecture, or a script without "#!"`,
+};
 
 export function withoutSteps(said: string): string {
   return said.replace(steps, "");
