@@ -10,18 +10,31 @@ import { shortState } from "./states.ts";
 
 const pollMs = 250;
 
-/** What `text` means: a tag of this actor, a tag's Snapshot (its name), or one of a generation of this actor (its number). */
 export async function findSource(
   connection: Connection,
-  { namespace, name }: ActorAddress,
+  address: ActorAddress,
   text: string,
 ): Promise<string | number> {
-  const all = await listObjects<Snapshot>(connection, "snapshots", namespace);
+  return sourceAmong(await listObjects<Snapshot>(connection, "snapshots", address.namespace), address, text);
+}
+
+/**
+ * What `text` means: the Snapshot of a tag (its name, whatever tags have that one for theirs), one of a generation of this
+ * actor (its number), or a tag that one Snapshot of this actor has.
+ * @param all of the namespace
+ * @throws {CommandFailure} when it means none of them, or several
+ */
+export function sourceAmong(
+  all: readonly Snapshot[],
+  { namespace, name }: ActorAddress,
+  text: string,
+): string | number {
   const own = all.filter(({ spec }) => spec.actorRef?.name === name);
   const tags = own.filter(({ spec }) => spec.tag !== undefined);
   const named = all.find(({ metadata }) => metadata.name === text);
-  const tagged = named ?? tags.find(({ spec }) => spec.tag === text);
-  if (tagged?.spec.tag !== undefined) return tagged.metadata.name;
+  const tagged = named === undefined ? tags.filter(({ spec }) => spec.tag === text) : [named];
+  if (tagged.length > 1) throw ambiguous(name, text, tagged);
+  if (tagged[0]?.spec.tag !== undefined) return tagged[0].metadata.name;
   if (named?.spec.actorRef?.name === name && named.spec.generation !== undefined) return named.spec.generation;
   if (named !== undefined) {
     const what = `snapshot ${namespace}/${text} is neither a tag nor a generation of actor ${name}`;
@@ -33,6 +46,21 @@ export async function findSource(
     tags.length === 0
       ? `actor ${name} has none: make one with "kubectl ate tag ${name} TAG", or name a generation by its number`
       : `actor ${name} has ${tags.map(({ spec }) => spec.tag).join(", ")}`,
+  );
+}
+
+/** Which of them is meant nobody but the caller knows: the wrong one would give up newer work. */
+function ambiguous(actor: string, tag: string, tagged: readonly Snapshot[]): CommandFailure {
+  const time = ({ metadata }: Snapshot): string => metadata.creationTimestamp ?? "";
+  const newestFirst = tagged.toSorted((a, b) => time(b).localeCompare(time(a)));
+  const lines = newestFirst.map(({ metadata, status }) => {
+    const generation = status?.generation === undefined ? "no generation yet" : `generation ${status.generation}`;
+    return `  ${metadata.name}: ${generation}, ${metadata.creationTimestamp ?? "?"}, ${shortState(status?.storageState)}`;
+  });
+  return new CommandFailure(
+    "usage",
+    `${tagged.length} snapshots of actor ${actor} have the tag ${tag}:\n${lines.join("\n")}`,
+    `name the one you mean, for the newest: kubectl ate resume ${actor} --from ${newestFirst[0]?.metadata.name ?? ""}`,
   );
 }
 

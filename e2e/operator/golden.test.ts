@@ -71,6 +71,8 @@ it("takes it anew when it was deleted, and when no node has its runtime any more
     async () => {
       const now = await goldenOf("app");
       expect(now.metadata.uid).not.toBe(first.metadata.uid);
+      // the Template's status may still be about the first one
+      expect(now.status?.storageState).toBe("SNAPSHOT_STORAGE_STATE_COMPLETED");
       return now;
     },
     { deadlineMs: 10_000 },

@@ -180,7 +180,8 @@ describe("sleep and wake", () => {
     rig.onOperatorWake = () => Promise.reject(new SubstrateError("HELD", "spec.state is Suspended"));
     const held = await rig.get("counter");
     expect([held.status, code(held.body), held.headers["retry-after"]]).toEqual([503, "HELD", undefined]);
-    const why = "Actor default/counter: Template default/t does not exist: create it, or fix spec.templateRef";
+    const why =
+      "Actor default/counter: Template default/t does not exist: create it, or delete this Actor and make it again with the right spec.templateRef";
     rig.onOperatorWake = () => Promise.reject(new SubstrateError("TEMPLATE_MISSING", why));
     const missing = await rig.get("counter");
     expect(missing.headers["retry-after"]).toBeUndefined();

@@ -114,7 +114,12 @@ describe("desiredStatus", () => {
     expect(status.state).toBe("ACTOR_STATE_PENDING");
     expect(status.condition("Ready")).toMatchObject({ status: "False", reason: "TemplateNotReady" });
     expect(status.condition("Ready")?.message).toMatch(/Template ns\/t is not Ready: image not found/);
-    expect(statusOf({ template: undefined }).condition("Ready")).toMatchObject({ reason: "TemplateMissing" });
+    const missing = statusOf({ template: undefined }).condition("Ready");
+    expect(missing).toMatchObject({ reason: "TemplateMissing" });
+    // spec.templateRef cannot be changed
+    expect(missing?.message).toMatch(
+      /create it, or delete this Actor and make it again with the right spec.templateRef/,
+    );
   });
 
   it("does not care for a broken newest revision once the actor has a snapshot of its own", () => {
@@ -122,6 +127,28 @@ describe("desiredStatus", () => {
     const status = statusOf({ template: failed, actor: actorWith({ generation: 1, revision: "r1" }) });
     expect(status.condition("Ready")).toMatchObject({ status: "True" });
     expect(status.revision).toBe("r1");
+  });
+
+  it("regression: nothing said that a newer revision of the Template waits", () => {
+    const message = (byItself: boolean, state: ActorWorld["state"]): string | undefined =>
+      statusOf({ state, standing: { upgradeWaits: { revision: "r2", byItself } } }).condition("Ready")?.message;
+    expect(message(false, "ACTOR_STATE_RUNNING")).toBe(
+      'Answers requests. Revision r2 of its Template waits: suspend it, then "kubectl ate resume a --boot" takes it, without its memory',
+    );
+    expect(message(false, "ACTOR_STATE_SUSPENDED")).toMatch(/waits: "kubectl ate resume a --boot" takes it/);
+    expect(message(true, "ACTOR_STATE_RUNNING")).toMatch(/r2 of its Template waits: its next start after a suspend/);
+  });
+
+  it("regression: the hint at EnvOutdated had a literal NAME, and did not say that a running actor is suspended first", () => {
+    const changed = (state: ActorReport["state"]): string | undefined =>
+      statusOf({
+        actor: actorWith(assigned),
+        node: synced,
+        report: report({ state, envDigest: "old" }),
+        standing: { envDigest: "new" },
+      }).condition("EnvOutdated")?.message;
+    expect(changed("ACTOR_STATE_RUNNING")).toMatch(/: kubectl ate suspend a, then kubectl ate resume a --boot$/);
+    expect(changed("ACTOR_STATE_CRASHED")).toMatch(/applies it: kubectl ate resume a --boot$/);
   });
 
   it("never touches the assignment", () => {

@@ -22,6 +22,8 @@ export interface Standing {
   presentRevision?: string;
   /** Its next wake brings another revision. */
   upgradeTo?: string;
+  /** The Template's newest revision, which a suspend (`byItself`), or a person's cold start, would bring. */
+  upgradeWaits?: { revision: string; byItself: boolean };
   /** Why it stays on its revision although there is a newer one. */
   upgradeRefused?: string;
   /** When to look again at the latest. */

@@ -1,14 +1,15 @@
 import { type Actor, type EnvVar } from "@substrate/crds/index.ts";
 import { SubstrateError } from "@substrate/lib/errors.ts";
-import { type ActorReport, ActorState } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
+import { type ActorReport, ActorState, type Program } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { LRUCache } from "lru-cache";
 import { type Standing } from "./actor-world.ts";
 import { type Assignments } from "./assignments.ts";
 import { type AteletLink } from "./atelet-link.ts";
 import { newest } from "./choices.ts";
-import { type Environments, hasSecrets, missingSecretRetryMs } from "./environment.ts";
+import { type EnvOwner, type Environments, hasSecrets, missingSecretRetryMs } from "./environment.ts";
 import { troubleOf } from "./hold.ts";
-import { type Decision, envOwner, planDigest, type Plans } from "./plans.ts";
+import { type Decision, planDigest, type Plans } from "./plans.ts";
+import { isAwake } from "./ties.ts";
 
 /** Secrets are not watched, only looked at: so often, and not more often however busy the actor is. */
 const lookEveryMs = 60_000;
@@ -45,9 +46,15 @@ export class Briefings {
     const { plans } = this.#options;
     let decision: Decision;
     let env: EnvVar[];
+    let owner: EnvOwner;
+    let waiting: Pick<Standing, "upgradeRefused" | "upgradeWaits"> = {};
     try {
       decision = await plans.decide(actor, report, newest, undefined);
       env = await plans.env(actor, decision.revision);
+      owner = plans.envOwner(actor);
+      const stays = decision.tie.kind !== "none" && decision.tie.revision === decision.revision;
+      if (stays && decision.refused === undefined)
+        waiting = await plans.waiting(actor, decision.revision, decision.tie);
     } catch (error) {
       if (error instanceof SubstrateError) return undefined;
       throw error;
@@ -55,7 +62,8 @@ export class Briefings {
     const { refused, revision, tie } = decision;
     const present = tie.kind === "none" ? report?.revision : tie.revision;
     return {
-      ...(await this.#look(actor, env)),
+      ...(await this.#look(actor, owner, env)),
+      ...waiting,
       ...(refused === undefined ? {} : { upgradeRefused: refused }),
       ...(present === undefined || present === "" ? {} : { presentRevision: present }),
       ...(present === undefined || present === "" || present === revision ? {} : { upgradeTo: revision }),
@@ -66,15 +74,18 @@ export class Briefings {
   async update(actor: Actor, link: AteletLink, report: ActorReport, standing: Standing): Promise<void> {
     const { assignments, plans } = this.#options;
     const { uid = "" } = actor.metadata;
-    // before its first generation it needs what it began from, too: the next wake's to say
-    if (report.generations.length === 0 || isInTransition(report)) return;
+    if (isInTransition(report)) return;
+    // before its first generation it needs what it begins from, too: the next wake's to say, unless it runs
+    if (report.generations.length === 0 && !isAwake(report)) return;
     const { envDigest, presentRevision, upgradeTo } = standing;
     if (presentRevision === undefined) return;
     const upgradePending = upgradeTo !== undefined;
-    const wanted = planDigest(await plans.program(actor, presentRevision), envDigest, upgradePending);
+    const program = await plans.program(actor, presentRevision);
+    const wanted = planDigest(program, envDigest, upgradePending);
     const told = assignments.told(uid);
     if (told === wanted) return;
-    if (told === undefined && !upgradePending && report.revision === presentRevision) {
+    const isKnown = report.revision === presentRevision && hasLimitsOf(report, program);
+    if (told === undefined && !upgradePending && isKnown) {
       // by an earlier operator
       assignments.assumeTold(uid, wanted);
       return;
@@ -86,26 +97,32 @@ export class Briefings {
     this.#looks.delete(uid);
   }
 
-  async #look(actor: Actor, env: EnvVar[]): Promise<Look["standing"]> {
+  async #look(actor: Actor, owner: EnvOwner, env: EnvVar[]): Promise<Look["standing"]> {
     const { uid = "" } = actor.metadata;
     const named = JSON.stringify(env);
     const known = this.#looks.get(uid);
     const nowMs = performance.now();
     if (known?.env === named && nowMs - known.atMs < lookAgainMs) return known.standing;
-    const standing = await this.#resolve(actor, env);
+    const standing = await this.#resolve(owner, env);
     this.#looks.set(uid, { env: named, atMs: nowMs, standing });
     return standing;
   }
 
-  async #resolve(actor: Actor, env: EnvVar[]): Promise<Look["standing"]> {
+  async #resolve(owner: EnvOwner, env: EnvVar[]): Promise<Look["standing"]> {
     try {
-      const { digest } = await this.#options.environments.resolve(envOwner(actor), env);
+      const { digest } = await this.#options.environments.resolve(owner, env);
       return { envDigest: digest, ...(hasSecrets(env) ? { recheckAfterMs: lookEveryMs } : {}) };
     } catch (error) {
       if (!(error instanceof SubstrateError)) throw error;
       return { envTrouble: troubleOf(error), recheckAfterMs: missingSecretRetryMs };
     }
   }
+}
+
+/** Whether the node measures its volumes by the Template's limits of now. */
+function hasLimitsOf({ volumes }: ActorReport, { volumeMounts }: Program): boolean {
+  const wanted = new Map(volumeMounts.map(({ name, sizeLimitBytes }) => [name, sizeLimitBytes]));
+  return volumes.every(({ name, limitBytes }) => (wanted.get(name) ?? limitBytes) === limitBytes);
 }
 
 function isInTransition({ state }: ActorReport): boolean {

@@ -14,7 +14,7 @@ function environments(data: Record<string, Record<string, string>>): Environment
   return new Environments({ get } as unknown as Pick<KubeClient, "get">);
 }
 
-const owner = (uid: string) => ({ about: "Actor ns/a", namespace: "ns", uid });
+const owner = (templateUid: string) => ({ about: "Actor ns/a", namespace: "ns", templateUid });
 const plain: EnvVar[] = [
   { name: "B", value: "2" },
   { name: "A", value: "1" },
@@ -36,7 +36,7 @@ it("resolves Secrets, and tells environments apart by a digest that no order cha
   expect(one.variables.at(-1)).toEqual({ name: "TOKEN", value: "t" });
   expect((await resolve("u1", [secret, ...plain.toReversed()])).digest).toBe(one.digest);
   expect((await resolve("u1", [...plain, secret], "other")).digest).not.toBe(one.digest);
-  // who shares a Secret is nobody's business, but a golden start needs the same digest for the same plain values
+  // no table of digests tells a Secret of all Templates; a golden start needs the same digest for the same plain values
   expect((await resolve("u2", [...plain, secret])).digest).not.toBe(one.digest);
   expect((await resolve("u2", plain)).digest).toBe((await resolve("u1", plain)).digest);
   expect((await resolve("u1", [])).digest).toBe("");

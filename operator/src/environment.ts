@@ -13,12 +13,13 @@ export interface EnvOwner {
   /** For messages, for instance "Actor default/counter". */
   about: string;
   namespace: string;
-  uid: string;
+  /** UID of the Template: what digests of secrets depend on beside them. */
+  templateUid: string;
 }
 
 export function templateOwner({ metadata }: Template): EnvOwner {
   const { name, namespace = "", uid = "" } = metadata;
-  return { about: `Template ${namespace}/${name}`, namespace, uid };
+  return { about: `Template ${namespace}/${name}`, namespace, templateUid: uid };
 }
 
 /** The Template's variables with the Actor's over them, by name. */
@@ -32,13 +33,13 @@ export function hasSecrets(env: readonly EnvVar[]): boolean {
 }
 
 /**
- * Tells one environment from another. Where there are secrets it depends on the owner, too, so that it doesn't show
- * which actors share one.
+ * Tells one environment from another. Where there are secrets it depends on the Template, too, so that no table made once
+ * tells them: not on the actor, as a program that began from another one's state has that one's digest.
  */
 function digestOf(owner: EnvOwner, env: readonly EnvVar[], variables: Environment["variables"]): string {
   if (variables.length === 0) return "";
   const pairs = variables.map(({ name, value }) => [name, value]).toSorted(([a = ""], [b = ""]) => (a < b ? -1 : 1));
-  const facts = [hasSecrets(env) ? owner.uid : "", pairs];
+  const facts = [hasSecrets(env) ? owner.templateUid : "", pairs];
   return `sha256:${createHash("sha256").update(JSON.stringify(facts)).digest("hex")}`;
 }
 

@@ -117,6 +117,18 @@ export class Golden {
     events.record(template, { type: "Warning", reason: "GoldenFailed", message });
   }
 
+  /** Its trial failed: what no run has filled by now would stay PENDING. The next trial has an object of its own. */
+  async abandon(template: Template): Promise<void> {
+    const { namespace, name, uid } = template.metadata;
+    for (const snapshot of this.#options.known.list()) {
+      const { metadata, spec, status } = snapshot;
+      const isOurs = metadata.namespace === namespace && spec.templateRef?.name === name && ownerUid(snapshot) === uid;
+      const state = status?.storageState ?? "SNAPSHOT_STORAGE_STATE_PENDING";
+      if (!isOurs || metadata.deletionTimestamp !== undefined) continue;
+      if (state === "SNAPSHOT_STORAGE_STATE_PENDING") await this.#delete(snapshot);
+    }
+  }
+
   /** For a revision that is Ready: takes its golden snapshot, anew where it is of no use any more; removes old ones. */
   async reconcile(template: Template, part: ProgramPart, program: Program): Promise<GoldenResult> {
     const { revision } = program;

@@ -80,3 +80,37 @@ describe("decide", () => {
     await expect(decide(gone, memory)).rejects.toMatchObject({ code: "TEMPLATE_MISSING" });
   });
 });
+
+describe("waiting", () => {
+  const template = (upgrade: Template["spec"]["upgrade"], onSuspend: string) =>
+    new Plans({
+      templates: {
+        get: () => ({
+          metadata: { name: "t", namespace: "ns", uid: "t1" },
+          spec: { upgrade, snapshots: { onSuspend } },
+          status: { phase: "Ready", revision: "new" },
+        }),
+      },
+      revisions: { load: () => Promise.resolve({ part: { volumeMounts: [] }, imageDigest: "" }) },
+    } as unknown as PlansOptions);
+  const running = { kind: "running", revision: "old" } as const;
+  const asleep = { kind: "memory", revision: "old", generation: 1 } as const;
+
+  it.each([
+    ["Manual", "Memory", running, false],
+    ["Manual", "Memory", asleep, false],
+    ["OnNextResume", "Memory", running, true],
+    // files start by the newest revision anyway
+    ["Manual", "Data", running, true],
+  ] as const)("%s, %s: tells of the newer revision", async (upgrade, onSuspend, tie, byItself) => {
+    const expected = { upgradeWaits: { revision: "new", byItself } };
+    expect(await template(upgrade, onSuspend).waiting(actor, "old", tie)).toEqual(expected);
+    expect(await template(upgrade, onSuspend).waiting(actor, "new", tie)).toEqual({});
+  });
+
+  it("regression: a fork's environment with a Secret had another digest than the actor's that it was taken from", () => {
+    const plan = template("Manual", "Memory");
+    const fork = { ...actor, metadata: { ...actor.metadata, name: "fork", uid: "u2" } };
+    expect(plan.envOwner(fork).templateUid).toBe(plan.envOwner(actor).templateUid);
+  });
+});

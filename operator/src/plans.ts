@@ -10,6 +10,7 @@ import {
 } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { keyOf } from "@substrate/lib/kube/client.ts";
 import { type Reflector } from "@substrate/lib/kube/reflector.ts";
+import { type Standing } from "./actor-world.ts";
 import { type Choice } from "./choices.ts";
 import { type EnvOwner, type Environments, mergeEnv } from "./environment.ts";
 import { isUnstartedFork, type Origins } from "./origins.ts";
@@ -148,6 +149,30 @@ export class Plans {
     return mergeEnv(part.env, actor.spec.env);
   }
 
+  envOwner(actor: Actor): EnvOwner {
+    const { namespace = "" } = actor.metadata;
+    return { about: `Actor ${keyOf(actor)}`, namespace, templateUid: this.#template(actor).metadata.uid ?? "" };
+  }
+
+  /**
+   * Of an actor that goes on with `present` for now: the Template's newest revision, if that is another one, or why the
+   * actor will not take it.
+   */
+  async waiting(
+    actor: Actor,
+    present: string,
+    { kind }: Tie,
+  ): Promise<Pick<Standing, "upgradeRefused" | "upgradeWaits">> {
+    const template = this.#template(actor);
+    const { spec, status } = template;
+    const revision = status?.phase === "Ready" ? status.revision : undefined;
+    if (revision === undefined || revision === present) return {};
+    const savesFiles = kind === "running" && spec.snapshots.onSuspend !== "Memory";
+    const byItself = spec.upgrade === "OnNextResume" || savesFiles;
+    const refused = byItself ? await this.#missingVolumes(template, present, revision) : undefined;
+    return refused === undefined ? { upgradeWaits: { revision, byItself } } : { upgradeRefused: refused };
+  }
+
   /** What runs a revision of it, with the Template's policies of now. */
   async program(actor: Actor, revision: string): Promise<Program> {
     const template = this.#template(actor);
@@ -175,7 +200,7 @@ export class Plans {
 
   async #environment(actor: Actor, env: EnvVar[], lenient: boolean): Promise<Environment | undefined> {
     try {
-      return await this.#options.environments.resolve(envOwner(actor), env);
+      return await this.#options.environments.resolve(this.envOwner(actor), env);
     } catch (error) {
       if (lenient && error instanceof SubstrateError && error.code === "SECRET_MISSING") return undefined;
       throw error;
@@ -193,11 +218,6 @@ export class Plans {
     const where = `Template ${template.metadata.namespace}/${template.metadata.name}`;
     return `revision ${newest} of ${where} lacks ${which}, which the actor has data in: add it to the Template again`;
   }
-}
-
-export function envOwner(actor: Actor): EnvOwner {
-  const { namespace = "", uid = "" } = actor.metadata;
-  return { about: `Actor ${keyOf(actor)}`, namespace, uid };
 }
 
 /** What is left behind is history that a person chose to leave; only a new program's start needs a way back. */

@@ -25,8 +25,9 @@ export function envOutdated(world: ActorWorld): ConditionFacts[] {
   if (envTrouble !== undefined) return facts("Unknown", envTrouble.reason, envTrouble.message);
   if (envDigest === report.envDigest)
     return facts("False", "EnvCurrent", "Its program was started with its environment");
-  const message =
-    "Its environment, or a Secret in it, has changed since its program was started; a cold start applies it: kubectl ate resume NAME --boot";
+  const { name } = world.actor.metadata;
+  const first = isAwake(report) ? `kubectl ate suspend ${name}, then ` : "";
+  const message = `Its environment, or a Secret in it, has changed since its program was started; a cold start applies it: ${first}kubectl ate resume ${name} --boot`;
   return facts("True", "EnvChanged", message);
 }
 

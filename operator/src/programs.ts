@@ -7,10 +7,13 @@ function about(actor: Actor): string {
   return `Actor ${keyOf(actor)}: Template ${actor.metadata.namespace}/${actor.spec.templateRef.name}`;
 }
 
+/** The field cannot be changed. */
+export const templateMissingFix = "create it, or delete this Actor and make it again with the right spec.templateRef";
+
 /** Throws TEMPLATE_MISSING. */
 export function requireTemplate(actor: Actor, template: Template | undefined): Template {
   if (template !== undefined) return template;
-  throw new SubstrateError("TEMPLATE_MISSING", `${about(actor)} does not exist: create it, or fix spec.templateRef`);
+  throw new SubstrateError("TEMPLATE_MISSING", `${about(actor)} does not exist: ${templateMissingFix}`);
 }
 
 /** That an actor needs the Template's newest revision, and it is not Ready. */

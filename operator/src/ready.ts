@@ -2,6 +2,7 @@ import { type ActorWorld, nodeUnavailableAfterMs } from "./actor-world.ts";
 import { type ConditionFacts, type Trouble } from "./conditions.ts";
 import { newestGeneration } from "./generations.ts";
 import { isUnstartedFork } from "./origins.ts";
+import { templateMissingFix } from "./programs.ts";
 import { type Reason, reasonOf } from "./reasons.ts";
 
 /** Failures of a resume after which only a person, or another revision, makes the actor answer. */
@@ -21,7 +22,7 @@ function templateTrouble(world: ActorWorld): Trouble | undefined {
   const { actor, template } = world;
   const name = actor.spec.templateRef.name;
   if (template === undefined) {
-    const message = `Template ${actor.metadata.namespace}/${name} does not exist: create it, or fix spec.templateRef`;
+    const message = `Template ${actor.metadata.namespace}/${name} does not exist: ${templateMissingFix}`;
     return { reason: "TemplateMissing", message };
   }
   if (world.source !== undefined) return world.source;
@@ -114,8 +115,13 @@ function nextSource(world: ActorWorld): string {
   return report.nextStart === "" ? "again" : report.nextStart;
 }
 
-function aboutUpgrade({ standing }: ActorWorld): string {
+function aboutUpgrade({ actor, standing, state }: ActorWorld): string {
   if (standing?.upgradeRefused !== undefined) return `${refusalMark}${standing.upgradeRefused}`;
   if (standing?.upgradeTo !== undefined) return `. Its next start brings revision ${standing.upgradeTo}`;
-  return "";
+  const { upgradeWaits: waits } = standing ?? {};
+  if (waits === undefined) return "";
+  const command = `kubectl ate resume ${actor.metadata.name} --boot`;
+  const person = `${state === "ACTOR_STATE_RUNNING" ? "suspend it, then " : ""}"${command}" takes it, without its memory`;
+  const how = waits.byItself ? "its next start after a suspend brings it" : person;
+  return `. Revision ${waits.revision} of its Template waits: ${how}`;
 }

@@ -22,9 +22,10 @@ describe("statusEvents", () => {
     expect(reasons(asleep, { ...asleep, state: "ACTOR_STATE_RUNNING" })).toEqual([]);
   });
 
-  it("is silent of a wake that spec.state forbids", () => {
+  it("is silent of a wake that spec.state forbids, and of a choice made while the actor ran", () => {
     const lastOperation = { id: "o", type: "Resume", result: "Failed", reason: "HELD", startTime: time } as const;
     expect(reasons({}, { lastOperation })).toEqual([]);
+    expect(reasons({}, { lastOperation: { ...lastOperation, reason: "OPERATION_IN_PROGRESS" } })).toEqual([]);
   });
 
   it("regression: every lost generation was said to be lost to a newer claim of the store's head", () => {

@@ -1,4 +1,5 @@
 import { type ActorStatus } from "@substrate/crds/index.ts";
+import { type ErrorCode } from "@substrate/lib/errors.ts";
 import { type Generation } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { refusalMark } from "./ready.ts";
 import { type EventReason, reasonOf } from "./reasons.ts";
@@ -20,6 +21,9 @@ const notableReasons = [
 ] as const;
 
 const failureReasons = { Resume: "FailedWake", Suspend: "FailedSuspend", Tag: "FailedTag" } as const;
+
+/** What spec.state asks for, and what whoever asked at the wrong moment has been told: nothing abnormal. */
+const expectedFailures: ReadonlySet<string> = new Set<ErrorCode>(["HELD", "OPERATION_IN_PROGRESS"]);
 
 /** A Template that is deleted just before its actors, or a source made just after them, is nothing abnormal. */
 export const lateReasons: ReadonlySet<EventReason> = new Set([
@@ -87,8 +91,7 @@ export function statusEvents(
   const last = after.lastOperation;
   if (
     last?.result === "Failed" &&
-    // what spec.state asks for is nothing abnormal
-    last.reason !== "HELD" &&
+    !expectedFailures.has(last.reason ?? "") &&
     !(before?.lastOperation?.id === last.id && before.lastOperation.result === "Failed")
   ) {
     const why = `${last.reason === undefined ? "" : `${reasonOf(last.reason)}: `}${last.message ?? ""}`;

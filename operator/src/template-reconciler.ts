@@ -159,6 +159,7 @@ export class TemplateReconciler {
         : `it is tried again at ${isoSeconds(retryAtUnixMs)}`;
     const message = `${trialFailure(part, error)}; ${next}`;
     await this.#write(template, revision, { phase: "Failed", reason: reasonOf(error.code), message });
+    await this.#options.golden.abandon(template);
     if (retryAtUnixMs === undefined) return {};
     const leftMs = retryAtUnixMs - Date.now();
     // due, but there is no node to try it now

@@ -206,7 +206,8 @@ export class Waker {
     }
     const report = link.report(uid);
     if (choice.kind === "newest" || report === undefined || !isAwake(report)) return report;
-    const message = `Actor ${key} runs: suspend it first, then choose what it starts from`;
+    const suspend = `kubectl ate suspend ${actor.metadata.name}`;
+    const message = `Actor ${key} is awake: what it starts from can be chosen only while it sleeps; suspend it first ("${suspend}"), then ask again`;
     throw new SubstrateError("OPERATION_IN_PROGRESS", message);
   }
 
