@@ -94,13 +94,13 @@ describe("a Template that cannot work says so, and so do its actors", { timeout:
       "no-program",
       () => of({ command: ["/nosuch"] }),
       "ProgramExited",
-      /Template no-program: \/nosuch did not start: the image has no \/nosuch, .*correct command and args of the Template's container/,
+      /Template no-program did not start: there is no program "\/nosuch" in the image, .*correct command and args of the Template's container/,
     ],
     [
       "no-executable",
       async () => of({ image: await layout("text", { entrypoint: ["/bin/text"] }) }),
       "ProgramExited",
-      /Template no-executable: \/bin\/text did not start: .*exec format error/,
+      /Template no-executable did not start: "\/bin\/text" .*exec format error/,
     ],
     [
       "ends",
