@@ -103,7 +103,7 @@ export class Trials {
         environment,
         volumes: binds,
         generation: 0,
-        readyWithinMs: READY_WITHIN_MS,
+        readyWithinMs: Math.max(program.wakeTimeoutMs, READY_WITHIN_MS),
         phases,
         title: `the trial run of Template ${program.templateName}`,
       });
