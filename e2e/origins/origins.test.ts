@@ -124,7 +124,9 @@ it("ten forks at once begin from one copy of a tag, and are in nobody's way", as
   const replies = await Promise.all(forks.map((fork) => ask(fork)));
   expect(new Set(replies.map(({ memory }) => memory)).size).toBe(1);
   expect(replies.map(({ hostname }) => hostname)).toEqual(forks.map((_, index) => `fork-${index}`));
-  expect((await readdir(join(rig.dir, "node", "origins"))).filter((name) => name.startsWith("quiet"))).toEqual(["quiet"]);
+  expect((await readdir(join(rig.dir, "node", "origins"))).filter((name) => name.startsWith("quiet"))).toEqual([
+    "quiet",
+  ]);
   const [one, ...others] = forks;
   if (one === undefined) throw new Error("no fork");
   await ask(one);
