@@ -230,9 +230,9 @@ describe("the life and death of programs", { concurrent: false, timeout: 90_000 
 
   it("no secret outside of what the program itself has", () => {
     const { stateDir, storeDir } = test.cluster;
-    // Memory is the program's own; environment.json, the bundle and runsc's state are the node's, readable by root alone.
+    // Memory is the program's own; environment*.json, the bundle and runsc's state are the node's, readable by root alone.
     const allowed =
-      /\/(image\/(pages|pages_meta|checkpoint)\.img|environment\.json|bundle\/config\.json|[^/]*\.state)$/;
+      /\/(image\/(pages|pages_meta|checkpoint)\.img|environment(\.begun)?\.json|bundle\/config\.json|[^/]*\.state)$/;
     const stored = /\/(pages|pages_meta|checkpoint)\.img$/;
     const files = [stateDir, storeDir].flatMap((dir) =>
       readdirSync(dir, { recursive: true, withFileTypes: true })
