@@ -154,7 +154,7 @@ test("a suspend saves what it is told, and a resume starts from what it is told"
   await ate("exec", "fragile", "--", "sh", "-c", "echo one >/data/file");
   expect((await ate("suspend", "fragile")).output).toMatch(/ suspended: fragile-1, COMPLETED \(/);
   await ate("exec", "fragile", "--", "sh", "-c", "echo two >/data/file");
-  expect((await ate("resume", "fragile", "--from", "1")).output).toContain("it runs: suspend it first");
+  expect((await ate("resume", "fragile", "--from", "1")).output).toContain("can be chosen only while it sleeps");
   expect((await ate("suspend", "fragile", "--fidelity", "Data")).output).toMatch(/fragile-2, COMPLETED, Data only \(/);
   expect(await ate("resume", "fragile", "--from", "9")).toMatchObject({
     code: 2,
