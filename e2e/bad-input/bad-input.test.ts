@@ -118,7 +118,8 @@ describe("a Template that cannot work says so, and so do its actors", { timeout:
     await hands.apply({ ...(await make()), metadata: { name } }, hands.actor(name, name));
     const described = await hands.described("template", name, new RegExp(`Reason: +${reason}`));
     expect(described).toMatch(message);
-    expect(described).toMatch(/Warning +TemplateInvalid/);
+    // Events follow the status.
+    await hands.described("template", name, /Warning +TemplateInvalid/);
     await hands.described("actor", name, /Reason: +TemplateNotReady/);
     const answer = await hands.get(name);
     expect(answer).toMatchObject({ status: 503, code: "TEMPLATE_NOT_READY" });
@@ -136,7 +137,7 @@ describe("an actor that names what is not there", { timeout: 60_000 }, () => {
       "lost",
       { templateRef: { name: "no-such" } },
       "TEMPLATE_MISSING",
-      /Template default\/no-such does not exist: create it, or fix spec.templateRef/,
+      /Template default\/no-such does not exist: create it, or delete this Actor and make it again with the right spec.templateRef/,
     ],
     [
       "sourceless",
