@@ -1,3 +1,4 @@
+import { setTimeout as delay } from "node:timers/promises";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type IncomingMessage } from "node:http";
 import { type Actor, type FailedTry } from "./actor.ts";
@@ -5,6 +6,10 @@ import { type Hosts, type Target } from "./hosts.ts";
 import { type RouterMetrics } from "./metrics.ts";
 import { type RouteTable } from "./table.ts";
 import { Ticket } from "./ticket.ts";
+
+/** An actor that was created a moment ago may not have come over the watch yet: so long its name is looked for. */
+const NEW_NAME_MS = 500;
+const LOOK_EVERY_MS = 20;
 
 /** Whether what the router knows is whole: right after its start an unknown name may only be unknown yet. */
 interface Knowledge {
@@ -47,10 +52,7 @@ export class Admission {
     }
     this.#target = target;
     this.#actor = this.#deps.table.find(target);
-    if (this.#actor === undefined) {
-      if (this.#deps.knowledge.isWhole()) throw unknownActor(target);
-      return this.#findLater(target);
-    }
+    if (this.#actor === undefined) return this.#findLater(target);
     const admission = this.#actor.admit(target.port);
     if (admission instanceof Ticket) return admission;
     if (admission !== undefined) {
@@ -94,7 +96,11 @@ export class Admission {
     await knowledge.routesKnown();
     if (table.find(target) !== undefined) return this.hold();
     await knowledge.namesKnown();
-    if (table.find(target) !== undefined) return this.hold();
+    const endMs = performance.now() + NEW_NAME_MS;
+    do {
+      if (table.find(target) !== undefined) return this.hold();
+      await delay(LOOK_EVERY_MS);
+    } while (performance.now() < endMs);
     if (knowledge.isWhole()) throw unknownActor(target);
     throw new SubstrateError(
       "NODE_UNAVAILABLE",
