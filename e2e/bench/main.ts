@@ -1,11 +1,13 @@
 import { writeFileSync } from "node:fs";
 import { cpus, loadavg } from "node:os";
 import { parseArgs } from "node:util";
-import { loop } from "./loop.ts";
+import { loop, type LoopResult } from "./loop.ts";
+import { starts, type StartsResult } from "./starts.ts";
 
-const usage = `npm run bench -- loop [--json FILE] [--rounds N] [--max-mib N]
+const usage = `npm run bench -- NAME [--json FILE] [--rounds N] [--max-mib N]
 
-  loop   suspend and resume through the whole product beside raw runsc, in turn, in one run
+  loop     suspend and resume through the whole product beside raw runsc, in turn, in one run
+  starts   new actors, cold and from the golden snapshot, beside resumes of the same ones
 `;
 
 const { values, positionals } = parseArgs({
@@ -17,15 +19,18 @@ const { values, positionals } = parseArgs({
   },
 });
 
+function measured(name: string | undefined): Promise<LoopResult | StartsResult> {
+  const rounds = Number(values.rounds);
+  const say = (line: string): void => {
+    console.log(line);
+  };
+  if (name === "loop") return loop({ rounds, maxMib: Number(values["max-mib"]), say });
+  if (name === "starts") return starts({ rounds, say });
+  throw new Error(usage);
+}
+
 async function run(): Promise<void> {
-  if (positionals[0] !== "loop") throw new Error(usage);
-  const result = await loop({
-    rounds: Number(values.rounds),
-    maxMib: Number(values["max-mib"]),
-    say: (line) => {
-      console.log(line);
-    },
-  });
+  const result = await measured(positionals[0]);
   const { rows, rounds, ...keys } = result;
   for (const [name, value] of Object.entries(keys)) console.log(`${name.padEnd(22)} ${value.toFixed(3)}`);
   const conditions = { date: new Date().toISOString(), cpus: cpus().length, loadAverage: loadavg()[0], rounds };

@@ -1,5 +1,6 @@
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { type Actor, actors, type Template, templates } from "@substrate/crds/index.ts";
 import { Reflector } from "@substrate/lib/kube/reflector.ts";
 import { createLogger } from "@substrate/lib/log.ts";
@@ -67,21 +68,41 @@ export class Product {
         wakeTimeout: "60s",
       },
     };
-    await this.#cluster.client.request("POST", `/apis/substrate.run/v1alpha1/namespaces/${namespace}/templates`, {
-      body: template,
+    await this.#create("templates", template);
+    await this.actor(actor.name, actor.name);
+    await this.#request(actor.name, "POST", `/hold?mib=${actor.mib}&kind=${actor.kind}`);
+  }
+
+  /** Applies a Template and waits until it is Ready, and has its golden snapshot if it is to have one. */
+  async template(template: Template): Promise<void> {
+    await this.#create("templates", template);
+    const { name } = template.metadata;
+    const wanted = template.spec.snapshots.golden === "Auto" ? ["Ready", "Golden"] : ["Ready"];
+    const untilMs = performance.now() + 120_000;
+    for (;;) {
+      const found = await this.#cluster.client.get(templates, name, namespace);
+      const holds = found?.status?.conditions?.filter(({ status }) => status === "True").map(({ type }) => type) ?? [];
+      if (wanted.every((type) => holds.includes(type))) return;
+      if (performance.now() > untilMs) throw new Error(`Template ${name}: ${JSON.stringify(found?.status)}`);
+      await delay(200);
+    }
+  }
+
+  /** A new actor that is Ready, and has not run yet. */
+  async actor(name: string, templateName: string): Promise<void> {
+    await this.#create("actors", {
+      apiVersion: "substrate.run/v1alpha1",
+      kind: "Actor",
+      metadata: { name, namespace },
+      spec: { templateRef: { name: templateName } },
     });
-    await this.#cluster.client.request("POST", `/apis/substrate.run/v1alpha1/namespaces/${namespace}/actors`, {
-      body: {
-        apiVersion: "substrate.run/v1alpha1",
-        kind: "Actor",
-        metadata: { name: actor.name, namespace },
-        spec: { templateRef: { name: actor.name } },
-      },
-    });
-    await this.#actor(actor.name, "Ready", (found) =>
+    await this.#actor(name, "Ready", (found) =>
       found.status?.conditions?.some(({ type, status }) => type === "Ready" && status === "True"),
     );
-    await this.#request(actor.name, "POST", `/hold?mib=${actor.mib}&kind=${actor.kind}`);
+  }
+
+  async removeActor(name: string): Promise<void> {
+    await this.#cluster.client.delete(actors, name, namespace);
   }
 
   /** Milliseconds from the call until the operation's result is seen. */
@@ -119,13 +140,19 @@ export class Product {
   }
 
   async remove(name: string): Promise<void> {
-    await this.#cluster.client.delete(actors, name, namespace);
+    await this.removeActor(name);
     await this.#cluster.client.delete(templates, name, namespace);
   }
 
   async close(): Promise<void> {
     this.#end.abort();
     await this.#router.close();
+  }
+
+  async #create(plural: "templates" | "actors", body: object): Promise<void> {
+    await this.#cluster.client.request("POST", `/apis/substrate.run/v1alpha1/namespaces/${namespace}/${plural}`, {
+      body,
+    });
   }
 
   /** Milliseconds until the first byte; the rest is read and thrown away. */

@@ -58,6 +58,8 @@ export class ActorVolumes {
   readonly #pins = new Set<VolumeStack>();
   readonly #highest = new Map<string, number>();
   #attached: VolumeStack[] = [];
+  /** What `started` records: as attached, but for what was flattened between the mount and the start's end. */
+  #starting: VolumeStack[] = [];
   #attachedBase = noVolumes().base;
   #turn: Promise<unknown> = Promise.resolve();
   #flattening: Promise<void> | undefined;
@@ -129,7 +131,7 @@ export class ActorVolumes {
 
   /** The sandbox runs on what was attached: now it is what the record calls live. */
   started(options: { cold: boolean }): void {
-    const stacks = [...this.#attached];
+    const stacks = [...this.#starting];
     this.#options.record.volumes = {
       base: this.#attachedBase,
       unsaved: options.cold && stacks.length > 0,
@@ -315,6 +317,7 @@ export class ActorVolumes {
 
   #attach(stack: VolumeStack): void {
     this.#attached.push(stack);
+    this.#starting.push(stack);
     this.#pins.add(stack);
   }
 
@@ -324,6 +327,7 @@ export class ActorVolumes {
       this.#pins.delete(stack);
     }
     this.#attached = [];
+    this.#starting = [];
   }
 
   /** Of a new layer: above every one that there ever was, as far as anybody remembers. */
@@ -389,10 +393,12 @@ export class ActorVolumes {
   async #replace({ name, layers }: VolumeStack, into: Layer): Promise<void> {
     const { record, rewriteFrozen, save } = this.#options;
     await rewriteFrozen(name, layers, into);
-    const stacks = record.volumes.stacks.map((stack) =>
-      stack.name === name ? { name, layers: withFlattened(stack.layers, layers, into) ?? stack.layers } : stack,
-    );
-    record.volumes = { ...record.volumes, stacks };
+    const flattened = (stacks: readonly VolumeStack[]): VolumeStack[] =>
+      stacks.map((stack) =>
+        stack.name === name ? { name, layers: withFlattened(stack.layers, layers, into) ?? stack.layers } : stack,
+      );
+    record.volumes = { ...record.volumes, stacks: flattened(record.volumes.stacks) };
+    this.#starting = flattened(this.#starting);
     await save();
   }
 }

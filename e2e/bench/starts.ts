@@ -1,0 +1,98 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type Template } from "@substrate/crds/index.ts";
+import { buildCounter, buildPython } from "@substrate/examples/programs.ts";
+import { renderExample } from "@substrate/examples/render.ts";
+import { startLocalCluster } from "@substrate/local/cluster.ts";
+import { parseAllDocuments } from "yaml";
+import { tools } from "../support/tools.ts";
+import { Product } from "./product.ts";
+import { median } from "./statistics.ts";
+
+/** Milliseconds from a request until its first byte, medians of the rounds. */
+export interface StartsRow {
+  program: string;
+  /** First request to a new actor whose Template has no golden snapshot. */
+  cold: number;
+  /** First request to a new actor that begins from the golden snapshot. */
+  golden: number;
+  /** A request that wakes the same actor from its own snapshot on the node. */
+  resume: number;
+}
+
+export interface StartsResult {
+  rounds: number;
+  rows: StartsRow[];
+  /** Largest of the rows' ratios. */
+  goldenOverResume: number;
+  /** Of the program that takes longest to start: what a golden snapshot saves. */
+  coldOverGolden: number;
+}
+
+const programs = [
+  { name: "counter", build: buildCounter },
+  { name: "python", build: buildPython },
+];
+
+/** New actors, cold and from the golden snapshot, beside resumes of the same actors, in turn, in one run. */
+export async function starts({ rounds, say }: { rounds: number; say: (line: string) => void }): Promise<StartsResult> {
+  const stateDir = await mkdtemp(join(tmpdir(), "sub-bench-"));
+  try {
+    const cluster = await startLocalCluster({ stateDir, say: () => undefined, tools });
+    try {
+      const product = await Product.create(cluster);
+      const rows: StartsRow[] = [];
+      for (const { name, build } of programs) {
+        const { reference } = await build(join(stateDir, name));
+        for (const golden of ["Auto", "Never"] as const)
+          await product.template(await templateOf(name, reference, golden));
+        const row = await measure(product, name, rounds);
+        rows.push(row);
+        say(
+          `${name.padEnd(8)} cold ${row.cold.toFixed(0)} ms, golden ${row.golden.toFixed(0)} ms, resume ${row.resume.toFixed(0)} ms`,
+        );
+      }
+      await product.close();
+      const slowest = rows.toSorted((a, b) => b.cold - a.cold)[0];
+      return {
+        rounds,
+        rows,
+        goldenOverResume: Math.max(...rows.map(({ golden, resume }) => golden / resume)),
+        coldOverGolden: slowest === undefined ? NaN : slowest.cold / slowest.golden,
+      };
+    } finally {
+      await cluster.stop();
+    }
+  } finally {
+    await rm(stateDir, { recursive: true, force: true });
+  }
+}
+
+async function measure(product: Product, program: string, rounds: number): Promise<StartsRow> {
+  const times: Record<"cold" | "golden" | "resume", number[]> = { cold: [], golden: [], resume: [] };
+  for (let round = 1; round <= rounds; round += 1) {
+    const [cold, golden] = [`${program}-cold-${round}`, `${program}-golden-${round}`];
+    await product.actor(cold, `${program}-never`);
+    times.cold.push(await product.resume(cold));
+    await product.removeActor(cold);
+    await product.actor(golden, `${program}-auto`);
+    times.golden.push(await product.resume(golden));
+    await product.suspend(golden, "Async");
+    times.resume.push(await product.resume(golden));
+    await product.removeActor(golden);
+  }
+  return { program, cold: median(times.cold), golden: median(times.golden), resume: median(times.resume) };
+}
+
+/** The example's own Template under another name. */
+async function templateOf(program: string, image: string, golden: "Auto" | "Never"): Promise<Template> {
+  const documents = parseAllDocuments(await renderExample(program, { image })).map((each) => each.toJS() as Template);
+  const template = documents.find(({ kind }) => kind === "Template");
+  if (template === undefined) throw new Error(`the example ${program} has no Template`);
+  return {
+    ...template,
+    metadata: { name: `${program}-${golden.toLowerCase()}`, namespace: "default" },
+    spec: { ...template.spec, snapshots: { ...template.spec.snapshots, golden, uploadDelay: "5m" } },
+  };
+}
