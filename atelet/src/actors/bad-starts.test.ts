@@ -85,7 +85,12 @@ it("a background load that fails after the first answer is a crash that says so,
   node.runtime.failNext.load = new SubstrateError("RESTORE_FAILED", "pages.img ends early");
   await actor.resume();
   expect(actor.state).toBe("RUNNING");
-  await vi.waitFor(() => { expect(actor.state).toBe("CRASHED"); }, { timeout: 4000 });
+  await vi.waitFor(
+    () => {
+      expect(actor.state).toBe("CRASHED");
+    },
+    { timeout: 4000 },
+  );
   expect(actor.record.crash?.message).toMatch(/loading its memory failed: pages.img ends early/);
   await actor.resume();
   expect(actor.record.sandbox?.fromGeneration).toBe(1);
