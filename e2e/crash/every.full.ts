@@ -1,9 +1,8 @@
 import { inspect } from "node:util";
 import { afterAll, describe, expect, it } from "vitest";
 import { type Victim } from "./armed.ts";
-import { operations } from "./operations.ts";
 import { CrashPoints, type PointResult } from "./point.ts";
-import { nameOf, type Point } from "./settings.ts";
+import { nameOf, type Point, wantedOperations } from "./settings.ts";
 import { CrashWorld } from "./world.ts";
 
 /** Of one operation: then the rest of its steps would say nothing new. */
@@ -58,7 +57,7 @@ describe.each<Victim>(["atelet", "operator"])("%s", { concurrent: true }, (victi
     const startMs = performance.now();
     const faults: string[] = [];
     const counts: string[] = [];
-    for (const operation of operations) {
+    for (const operation of wantedOperations()) {
       let hit = 0;
       const faultsBefore = faults.length;
       for (let n = 1; faults.length - faultsBefore < tooManyFaults; n += 1) {

@@ -10,6 +10,8 @@ declare module "vitest" {
     crashSeed: string;
     /** CRASH_POINT: `<operation>/<part>/<n>`, one point instead of a sample. */
     crashPoint: string;
+    /** CRASH_OPERATION: `<operation>,<operation>`, only these, in this order; "" for all. */
+    crashOperation: string;
     /** CHAOS_SECONDS: how long the chaos lasts. */
     chaosSeconds: string;
   }
@@ -31,11 +33,24 @@ export function wantedPoint(): Point | undefined {
   if (text === "") return undefined;
   const [name, victim = "", n] = text.split("/");
   const operation = operations.find((known) => known.name === name);
-  if (operation === undefined || !isVictim(victim) || !(Number(n) > 0)) {
-    const names = operations.map((known) => known.name).join(", ");
-    throw new Error(`CRASH_POINT=${text} is not <operation>/<atelet|operator>/<n>; operations: ${names}`);
-  }
+  if (operation === undefined || !isVictim(victim) || !(Number(n) > 0))
+    throw new Error(`CRASH_POINT=${text} is not <operation>/<atelet|operator>/<n>; operations: ${allNames()}`);
   return { operation, crash: { victim, n: Number(n) } };
+}
+
+/** Those that were asked for by name, in that order; all of them otherwise. @throws if there is no such operation. */
+export function wantedOperations(): readonly Operation[] {
+  const text = inject("crashOperation");
+  if (text === "") return operations;
+  return text.split(",").map((name) => {
+    const operation = operations.find((known) => known.name === name);
+    if (operation === undefined) throw new Error(`CRASH_OPERATION: there is no ${name}; operations: ${allNames()}`);
+    return operation;
+  });
+}
+
+function allNames(): string {
+  return operations.map(({ name }) => name).join(", ");
 }
 
 function isVictim(text: string): text is Victim {
