@@ -12,6 +12,7 @@ import {
   text,
   time,
 } from "./fields.ts";
+import { nodeSelector } from "./placement-fields.ts";
 import { fidelity, snapshotOwner, storageState } from "./snapshot.ts";
 
 const spec = z
@@ -46,6 +47,9 @@ const spec = z
       .exactOptional(),
     env: environment(
       "Environment of this actor, over its Template's. It reaches the program at a cold start only; a later change shows as condition EnvOutdated.",
+    ).exactOptional(),
+    nodeSelector: nodeSelector(
+      "Labels that its node must have, beside those that its Template asks for. A change counts from its next placement on: a running actor stays where it is.",
     ).exactOptional(),
   })
   .meta(

@@ -13,6 +13,8 @@ interface Schema {
   properties?: Record<string, Schema>;
   required?: string[];
   items?: Schema;
+  additionalProperties?: Schema;
+  maxProperties?: number;
   format?: string;
   "x-kubernetes-int-or-string"?: boolean;
   "x-kubernetes-validations"?: { message: string; fieldPath?: string }[];
@@ -82,6 +84,10 @@ function typeText(schema: Schema): string {
   if (schema.type === "array") {
     const bound = schema.maxItems === undefined ? "" : `, at most ${schema.maxItems}`;
     return `list of ${schema.items?.type ?? "values"}s${bound}`;
+  }
+  if (schema.additionalProperties !== undefined) {
+    const bound = schema.maxProperties === undefined ? "" : `, at most ${schema.maxProperties}`;
+    return `map of ${schema.additionalProperties.type ?? "values"}s${bound}`;
   }
   if (schema.type === "integer") return `integer${range(schema)}`;
   return schema.format === "date-time" ? "time" : (schema.type ?? "");

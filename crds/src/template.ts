@@ -13,6 +13,7 @@ import {
   quantity,
   text,
 } from "./fields.ts";
+import { nodeSelector, tolerations } from "./placement-fields.ts";
 import { fidelity } from "./snapshot.ts";
 
 const portName = z
@@ -349,6 +350,12 @@ const spec = z
         }),
       ),
     volumes: volumes.exactOptional(),
+    nodeSelector: nodeSelector(
+      "Labels that the node of an actor must have. A change counts from an actor's next placement on, and makes no new revision.",
+    ).exactOptional(),
+    tolerations: tolerations(
+      "Taints in spite of which a node may be taken, as in a pod. NoExecute ends nothing that runs; it keeps actors from coming.",
+    ).exactOptional(),
     snapshots: snapshots.prefault({}),
     hooks: z
       .object({ afterRestore: z.object({ httpGet }).meta(field({ description: "Called after every restore." })) })

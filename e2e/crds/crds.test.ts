@@ -104,6 +104,20 @@ describe("Template", () => {
     });
   });
 
+  it("takes nodes' labels and taints as a pod does", async () => {
+    const placement = {
+      nodeSelector: { "kubernetes.io/os": "linux", disk: "", "a.b-c.example.com/x_Y.z": "1" },
+      tolerations: [
+        { operator: "Exists" },
+        { key: "dedicated", value: "agents", effect: "NoSchedule" },
+        { key: "example.com/gpu", operator: "Equal", value: "" },
+      ],
+    };
+    expect((await create(templates, "placed", templateSpec(placement))).spec).toMatchObject(placement);
+    const { nodeSelector } = placement;
+    expect((await create(actors, "placed", actorSpec({ nodeSelector }))).spec).toMatchObject({ nodeSelector });
+  });
+
   const port = (changes: Loose): Loose => ({
     containers: [container({ ports: [{ name: "http", containerPort: 8080, ...changes }] })],
   });
@@ -116,6 +130,19 @@ describe("Template", () => {
       "must have exactly one container for now: give every other program a Template of its own",
     ],
     ["no container", { containers: [] }, "must have exactly one container for now"],
+    [
+      "a nodeSelector that is no label",
+      { nodeSelector: { "Zone.Example.com/": "a" } },
+      'spec.nodeSelector: Invalid value: "object": every key must be a label\'s key',
+    ],
+    ["a nodeSelector with a bad value", { nodeSelector: { zone: "a b" } }, "every value must be a label's value"],
+    ["a toleration of nothing", { tolerations: [{ value: "x" }] }, "needs a key, or operator Exists"],
+    [
+      "a toleration of any value with a value",
+      { tolerations: [{ key: "a", operator: "Exists", value: "x" }] },
+      'spec.tolerations[0].value: Invalid value: "object": must be left out with operator Exists',
+    ],
+    ["a toleration of a bad key", { tolerations: [{ key: "a/b/c", operator: "Exists" }] }, "must be a taint's key"],
     ["no image", { containers: [container({ image: undefined })] }, "spec.containers[0].image: Required value"],
     ["an image with a space", { containers: [container({ image: "a b" })] }, "must not contain white space"],
     [
