@@ -34,6 +34,7 @@ describe("parseConfig", () => {
     expect(errorOf("--store", "b=s3://x")).toContain("--store: expects NAME=file:///absolute/folder");
     expect(errorOf("--deny-cidr", "10.0.0.0/33")).toContain("--deny-cidr: expects an IPv4 range");
     expect(errorOf("--crane", "no-such-tool")).toContain("--crane: expects an absolute path or the name of a program");
+    expect(errorOf("--actor-logs", "file")).toBe('--actor-logs: expects none or stdout, not "file"');
     expect(errorOf("--nonsense")).toContain("--nonsense");
     expect(() => parseConfig([], {})).toThrow("--node-name: expects the name of this Node object, and it is missing");
   });

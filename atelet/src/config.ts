@@ -9,7 +9,8 @@ export interface AteletConfig {
   nodeName: string;
   /** System namespace: where the Lease lives. */
   namespace: string;
-  kubeconfigPath: string;
+  /** Undefined: the pod's ServiceAccount. */
+  kubeconfigPath: string | undefined;
   /** The node folder: 0700, locked by the supervisor. */
   stateDir: string;
   /** The pod's IPv4 address, on which gRPC listens and actors' outer ports are opened. */
@@ -30,6 +31,8 @@ export interface AteletConfig {
   denyCidrs: readonly string[];
   /** How long SIGTERM may take to suspend and upload before everything is killed. */
   graceMs: number;
+  /** Whether what actors' programs print also goes to this process's standard output, for the cluster's log collector. */
+  actorLogs: "none" | "stdout";
   logLevel: string;
 }
 
@@ -55,6 +58,7 @@ const options = {
   "allow-local-images": { type: "boolean", default: false },
   "deny-cidr": { type: "string", multiple: true, default: [] as string[] },
   "grace-ms": { type: "string", default: "30000" },
+  "actor-logs": { type: "string", default: "none" },
   "log-level": { type: "string", default: "info" },
 } as const;
 
@@ -130,6 +134,10 @@ function storesOf(values: readonly string[]): Map<string, URL> {
   return stores;
 }
 
+function actorLogsOf(value: string): AteletConfig["actorLogs"] {
+  return value === "none" || value === "stdout" ? value : fail("actor-logs", "expects none or stdout", value);
+}
+
 /**
  * Reads the flags of `argv` (without node and script). The environment gives only PATH, on which tools are looked for.
  * Throws ConfigError.
@@ -145,7 +153,7 @@ export function parseConfig(argv: readonly string[], env: Record<string, string 
   return {
     nodeName: required("node-name", flags["node-name"], "the name of this Node object"),
     namespace: required("namespace", flags.namespace, "the system namespace"),
-    kubeconfigPath: absolute("kubeconfig", flags.kubeconfig),
+    kubeconfigPath: flags.kubeconfig === undefined ? undefined : absolute("kubeconfig", flags.kubeconfig),
     stateDir: absolute("state-dir", flags["state-dir"]),
     advertiseAddress: ipv4("advertise-address", flags["advertise-address"]),
     port: whole("port", flags.port, 1, 65_535),
@@ -166,6 +174,7 @@ export function parseConfig(argv: readonly string[], env: Record<string, string 
     allowLocalImages: flags["allow-local-images"],
     denyCidrs: flags["deny-cidr"].map((value) => cidr("deny-cidr", value)),
     graceMs: whole("grace-ms", flags["grace-ms"], 0, 3_600_000),
+    actorLogs: actorLogsOf(flags["actor-logs"]),
     logLevel: logLevels.includes(level) ? level : fail("log-level", `expects one of ${logLevels.join(", ")}`, level),
   };
 }

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { KubeClient } from "@substrate/lib/kube/client.ts";
-import { loadKubeConfig } from "@substrate/lib/kube/config.ts";
+import { inClusterConfig, loadKubeConfig } from "@substrate/lib/kube/config.ts";
 import { LeaseHolder } from "@substrate/lib/kube/lease.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { type AteletConfig } from "../config.ts";
@@ -49,7 +49,7 @@ export class Supervisor {
   #renewing = Promise.resolve();
 
   /**
-   * Locks the node folder. Throws if another atelet has it, or if the kubeconfig cannot be used.
+   * Locks the node folder. Throws if another atelet has it, or if the kubeconfig, or without one the pod's ServiceAccount, cannot be used.
    */
   constructor(config: SupervisorConfig, command: SupervisedCommand, log: Logger) {
     this.#config = config;
@@ -61,7 +61,9 @@ export class Supervisor {
       "substrate.run/boot-id": this.#bootId,
     };
     const { lockFd } = lockNodeFolder(config.stateDir);
-    const client = new KubeClient(loadKubeConfig(config.kubeconfigPath), { userAgent: "substrate-atelet" });
+    const { kubeconfigPath } = config;
+    const kube = kubeconfigPath === undefined ? inClusterConfig() : loadKubeConfig(kubeconfigPath);
+    const client = new KubeClient(kube, { userAgent: "substrate-atelet" });
     this.#session = new SessionKeeper({
       holder: (session) => this.#leaseHolder(client, session),
       mayRenew: () => this.#atelet.isAnswering,

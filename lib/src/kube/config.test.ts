@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, it } from "vitest";
 import { stringify } from "yaml";
-import { loadKubeConfig } from "./config.ts";
+import { inClusterConfig, loadKubeConfig } from "./config.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "substrate-kubeconfig-"));
 
@@ -63,4 +63,9 @@ it.each([
 
 it("says that there is no such file", () => {
   expect(() => loadKubeConfig("/nowhere/config")).toThrow("kubeconfig /nowhere/config cannot be read: ENOENT");
+});
+
+it("says outside a pod what is missing", () => {
+  expect(() => inClusterConfig({})).toThrow("name a kubeconfig by --kubeconfig");
+  expect(() => inClusterConfig({ KUBERNETES_SERVICE_HOST: "10.0.0.1" })).toThrow(/^cluster CA .* cannot be read/);
 });

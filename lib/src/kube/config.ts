@@ -108,10 +108,17 @@ function tokenOf(token: string | undefined, file: string | undefined): (() => st
 /** Where the kubelet mounts a pod's ServiceAccount (Kubernetes documentation, "Accessing the API from a Pod"). */
 const serviceAccountFolder = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/** The configuration of a pod: its ServiceAccount's token, reread at every call because the kubelet rotates it. */
-export function inClusterConfig(): KubeConfig {
+/**
+ * The configuration of a pod: its ServiceAccount's token, reread at every call because the kubelet rotates it, and the
+ * address that the kubelet gives every container, so that no part needs the cluster's DNS to reach the API server.
+ */
+export function inClusterConfig(env: Record<string, string | undefined> = process.env): KubeConfig {
+  const { KUBERNETES_SERVICE_HOST: host, KUBERNETES_SERVICE_PORT: port = "443" } = env;
+  if (host === undefined || host === "") {
+    throw new Error("this is no pod (KUBERNETES_SERVICE_HOST is not set): name a kubeconfig by --kubeconfig");
+  }
   return {
-    server: "https://kubernetes.default.svc",
+    server: `https://${host.includes(":") ? `[${host}]` : host}:${port}`,
     ca: readText(`${serviceAccountFolder}/ca.crt`, "cluster CA"),
     token: () => readText(`${serviceAccountFolder}/token`, "ServiceAccount token").toString("utf8").trim(),
   };
