@@ -1,5 +1,6 @@
 import { Worker } from "node:worker_threads";
 import { SubstrateError } from "@substrate/lib/errors.ts";
+import { scriptUrl } from "@substrate/lib/script-url.ts";
 import { type Kernel } from "./kernel.ts";
 
 type Method =
@@ -42,7 +43,7 @@ export class KernelLane {
   #ended: SubstrateError | undefined;
 
   constructor() {
-    this.#worker = new Worker(new URL("./lane-worker.ts", import.meta.url), {
+    this.#worker = new Worker(scriptUrl(new URL("./lane-worker.ts", import.meta.url), "lane-worker.mjs"), {
       resourceLimits: { maxOldGenerationSizeMb: 64, maxYoungGenerationSizeMb: 4 },
     });
     this.#worker.unref();

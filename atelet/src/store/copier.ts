@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { open, readFile, rm, stat } from "node:fs/promises";
 import { Worker } from "node:worker_threads";
+import { scriptUrl } from "@substrate/lib/script-url.ts";
 import { type Copied, type CopyAnswer, type CopyRequest } from "./copy.ts";
 import { Flock } from "./flock.ts";
 import { errnoOf } from "./folder.ts";
@@ -90,7 +91,7 @@ export class Copier {
   }
 
   #start(): Worker {
-    const worker = new Worker(new URL("./copy-worker.ts", import.meta.url));
+    const worker = new Worker(scriptUrl(new URL("./copy-worker.ts", import.meta.url), "copy-worker.mjs"));
     worker.on("message", (answer: CopyAnswer) => {
       const job = this.#done(worker);
       this.#rest(worker);

@@ -1,11 +1,12 @@
 import { fileURLToPath } from "node:url";
 import { createLogger } from "@substrate/lib/log.ts";
+import { scriptUrl } from "@substrate/lib/script-url.ts";
 import { readConfig } from "../config.ts";
 import { superviseProcess } from "./run.ts";
 
 const config = readConfig();
 superviseProcess(
   config,
-  { argv: [fileURLToPath(new URL("../main.ts", import.meta.url)), ...process.argv.slice(2)] },
+  { argv: [fileURLToPath(scriptUrl(new URL("../main.ts", import.meta.url), "atelet.mjs")), ...process.argv.slice(2)] },
   createLogger("supervisor", config.logLevel).child({ node: config.nodeName }),
 );

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import { SubstrateError } from "@substrate/lib/errors.ts";
+import { scriptUrl } from "@substrate/lib/script-url.ts";
 import { mountsBelow, type Mounted } from "./mountinfo.ts";
 
 /** One overlay. All paths but `home` are relative to it: the kernel takes a page of options, and homes are long. */
@@ -45,7 +46,7 @@ export class OverlayMounts implements Mounts {
   #ended: SubstrateError | undefined;
 
   constructor() {
-    this.#worker = new Worker(new URL("./mount-worker.ts", import.meta.url), {
+    this.#worker = new Worker(scriptUrl(new URL("./mount-worker.ts", import.meta.url), "mount-worker.mjs"), {
       resourceLimits: { maxOldGenerationSizeMb: 64, maxYoungGenerationSizeMb: 4 },
     });
     this.#worker.unref();

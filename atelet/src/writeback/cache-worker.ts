@@ -1,4 +1,5 @@
 import { Worker } from "node:worker_threads";
+import { scriptUrl } from "@substrate/lib/script-url.ts";
 import { type CacheReply, type CacheRequest } from "./worker.ts";
 import { type CacheState, type PinnedFile } from "./page-cache.ts";
 
@@ -17,7 +18,7 @@ export class CacheWorker implements AsyncPageCache {
   #nextId = 1;
 
   constructor() {
-    this.#worker = new Worker(new URL("./worker.ts", import.meta.url));
+    this.#worker = new Worker(scriptUrl(new URL("./worker.ts", import.meta.url), "writeback-worker.mjs"));
     this.#worker.unref();
     this.#worker.on("message", (reply: CacheReply) => {
       const waiting = this.#waiting.get(reply.id);
