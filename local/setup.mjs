@@ -17,7 +17,8 @@ const LOCK_WAIT_S = 600;
 const GO = [1, 26, 3];
 /** cachestat(2), by which the atelet sees what of a snapshot is on disk, came with 6.5. */
 const KERNEL = [6, 5];
-const toolVariables = ["ETCD", "KUBE_APISERVER", "KUBE_CONTROLLER_MANAGER", "KUBECTL", "RUNSC", "CRANE", "UMOCI"];
+const localVariables = ["ETCD", "KUBE_APISERVER", "KUBE_CONTROLLER_MANAGER", "KUBECTL", "RUNSC", "CRANE", "UMOCI"];
+const clusterVariables = ["KUBELET", "KUBE_SCHEDULER", "KUBE_PROXY", "COREDNS", "HELM", "VERSITYGW", "TESTPOD"];
 
 const numbers = (version) => (version.match(/\d+/g) ?? []).map(Number);
 const atLeast = (have, want) => {
@@ -39,7 +40,7 @@ function existing(path) {
 }
 
 function checkNamedTools() {
-  const wrong = toolVariables
+  const wrong = [...localVariables, ...clusterVariables]
     .map((name) => `SUBSTRATE_${name}`)
     .filter((name) => {
       const path = process.env[name];
@@ -57,7 +58,8 @@ function checkNamedTools() {
 }
 
 function checkGo() {
-  if (toolVariables.every((name) => process.env[`SUBSTRATE_${name}`])) return undefined;
+  // without Go the tools of a test cluster are missing, which only skips its tests
+  if (localVariables.every((name) => process.env[`SUBSTRATE_${name}`])) return undefined;
   const wanted = GO.join(".");
   const fix = `install Go ${wanted} or newer from https://go.dev/dl and put its bin folder on PATH`;
   const { status, stdout } = run("go", ["env", "GOVERSION", "GOTOOLCHAIN"]);
@@ -159,7 +161,13 @@ function preflight(packagesOnly) {
 
 function main() {
   const started = performance.now();
-  const { values } = parseArgs({ options: { "packages-only": { type: "boolean", default: false } } });
+  const { values } = parseArgs({
+    options: {
+      "packages-only": { type: "boolean", default: false },
+      // the tools of a test cluster of real nodes too
+      "with-cluster": { type: "boolean", default: false },
+    },
+  });
   const packagesOnly = values["packages-only"];
   const problems = preflight(packagesOnly);
   if (problems.length > 0) {
@@ -173,7 +181,8 @@ function main() {
   });
   if (packagesOnly) return 0;
   mkdirSync(cacheFolder(), { recursive: true });
-  const { status } = spawnSync(node24, [join(root, "local/src/tools/main.ts")], {
+  const more = values["with-cluster"] ? ["--with-cluster"] : [];
+  const { status } = spawnSync(node24, [join(root, "local/src/tools/main.ts"), ...more], {
     stdio: ["ignore", "inherit", "inherit"],
   });
   if (status !== 0) return status ?? 1;

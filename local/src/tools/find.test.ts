@@ -9,7 +9,7 @@ import { type Tool, toolTable } from "./table.ts";
 
 describe("where a tool is found", () => {
   let folder: string;
-  const [etcd] = toolTable as [Tool];
+  const [etcd] = toolTable.local as [Tool];
 
   beforeEach(() => {
     folder = mkdtempSync(join(tmpdir(), "find-"));

@@ -4,10 +4,12 @@ import { accessSync, constants, readdirSync, readFileSync, statSync } from "node
 import { join } from "node:path";
 import { type ToolSettings } from "../config.ts";
 import { isStateBin } from "../state-folder.ts";
-import { type Tool, toolTable, type ToolName } from "./table.ts";
+import { type ClusterToolName, type LocalToolName, type Tool, toolTable, type ToolName } from "./table.ts";
 
-/** Absolute path of every tool. */
-export type ToolPaths = Readonly<Record<ToolName, string>>;
+/** Absolute path of every tool of `npm start`. */
+export type ToolPaths = Readonly<Record<LocalToolName, string>>;
+/** Those and the ones of a test cluster of real nodes. */
+export type ClusterToolPaths = Readonly<Record<LocalToolName | ClusterToolName, string>>;
 
 export interface FoundTool {
   path: string;
@@ -84,12 +86,26 @@ export function findTool(tool: Tool, settings: ToolSettings): FoundTool | undefi
   return onPath(tool, settings);
 }
 
-/** @throws if one is missing: `node local/setup.mjs` gets it. */
-export function findTools(settings: ToolSettings): ToolPaths {
-  const entries = toolTable.map((tool) => {
+function findAll<Name extends ToolName>(
+  tools: readonly Tool[],
+  settings: ToolSettings,
+  fix: string,
+): Readonly<Record<Name, string>> {
+  const entries = tools.map((tool) => {
     const found = findTool(tool, settings);
-    if (found === undefined) throw new Error(`${tool.binary} ${tool.version} is missing; run: node local/setup.mjs`);
+    if (found === undefined) throw new Error(`${tool.binary} ${tool.version} is missing; run: ${fix}`);
     return [tool.name, found.path] as const;
   });
-  return Object.fromEntries(entries) as unknown as ToolPaths;
+  return Object.fromEntries(entries) as Record<Name, string>;
+}
+
+/** @throws if one is missing: `node local/setup.mjs` gets it. */
+export function findTools(settings: ToolSettings): ToolPaths {
+  return findAll<LocalToolName>(toolTable.local, settings, "node local/setup.mjs");
+}
+
+/** @throws if one is missing: `node local/setup.mjs --with-cluster` gets it. */
+export function findClusterTools(settings: ToolSettings): ClusterToolPaths {
+  const all = [...toolTable.local, ...toolTable.cluster];
+  return findAll<LocalToolName | ClusterToolName>(all, settings, "node local/setup.mjs --with-cluster");
 }

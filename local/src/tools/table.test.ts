@@ -2,7 +2,9 @@ import { describe, expect, it } from "vitest";
 import { type ToolName, toolTable } from "./table.ts";
 
 function fits(name: ToolName, output: string): boolean {
-  return toolTable.find((tool) => tool.name === name)?.fittingVersion(output) !== undefined;
+  return (
+    [...toolTable.local, ...toolTable.cluster].find((tool) => tool.name === name)?.fittingVersion(output) !== undefined
+  );
 }
 
 describe("which programs of PATH fit", () => {

@@ -1,6 +1,11 @@
 import { satisfies } from "semver";
 
-export type ToolName = "etcd" | "kubeApiserver" | "kubeControllerManager" | "kubectl" | "runsc" | "crane" | "umoci";
+/** What `npm start` needs. */
+export type LocalToolName =
+  "etcd" | "kubeApiserver" | "kubeControllerManager" | "kubectl" | "runsc" | "crane" | "umoci";
+/** What a test cluster of real nodes needs besides. */
+export type ClusterToolName = "kubelet" | "kubeScheduler" | "kubeProxy" | "coredns" | "helm" | "versitygw" | "testpod";
+export type ToolName = LocalToolName | ClusterToolName;
 
 /** A pinned program and how to come by it. */
 export interface Tool {
@@ -42,7 +47,10 @@ const kubernetes = {
   buildTakes: "4 to 7 min",
 } as const;
 
-export const toolTable: readonly Tool[] = [
+/** "local": `npm start` and most tests; "cluster": besides, what `node local/setup.mjs --with-cluster` gets. */
+export type ToolGroup = "local" | "cluster";
+
+const localTools: readonly Tool[] = [
   {
     name: "etcd",
     binary: "etcd",
@@ -117,3 +125,78 @@ export const toolTable: readonly Tool[] = [
     buildTakes: "20 s",
   },
 ];
+
+const clusterTools: readonly Tool[] = [
+  {
+    ...kubernetes,
+    name: "kubelet",
+    binary: "kubelet",
+    variable: "SUBSTRATE_KUBELET",
+    package: "k8s.io/kubernetes/cmd/kubelet",
+  },
+  {
+    ...kubernetes,
+    name: "kubeScheduler",
+    binary: "kube-scheduler",
+    variable: "SUBSTRATE_KUBE_SCHEDULER",
+    package: "k8s.io/kubernetes/cmd/kube-scheduler",
+  },
+  {
+    ...kubernetes,
+    name: "kubeProxy",
+    binary: "kube-proxy",
+    variable: "SUBSTRATE_KUBE_PROXY",
+    package: "k8s.io/kubernetes/cmd/kube-proxy",
+  },
+  {
+    name: "testpod",
+    binary: "substrate-testpod",
+    variable: "SUBSTRATE_TESTPOD",
+    version: "1",
+    module: "testpod",
+    package: ".",
+    ldflags: "-s -w",
+    versionArguments: ["version"],
+    // only the one that belongs to this checkout
+    fittingVersion: () => undefined,
+    buildTakes: "10 s",
+  },
+  {
+    name: "versitygw",
+    binary: "versitygw",
+    variable: "SUBSTRATE_VERSITYGW",
+    version: "1.8.0",
+    module: "versitygw",
+    package: "github.com/versity/versitygw/cmd/versitygw",
+    ldflags: "-s -w -X main.Version=v1.8.0",
+    versionArguments: ["--version"],
+    fittingVersion: within("~1.8.0"),
+    buildTakes: "1 min",
+  },
+  {
+    name: "helm",
+    binary: "helm",
+    variable: "SUBSTRATE_HELM",
+    version: "3.22.0",
+    module: "helm",
+    package: "helm.sh/helm/v3/cmd/helm",
+    ldflags: "-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0",
+    versionArguments: ["version", "--short"],
+    fittingVersion: within(">=3.18.0 <4.0.0"),
+    buildTakes: "1 min",
+  },
+  {
+    name: "coredns",
+    binary: "coredns",
+    variable: "SUBSTRATE_COREDNS",
+    version: "1.12.4",
+    module: "coredns",
+    package: "github.com/coredns/coredns",
+    ldflags: "-s -w",
+    versionArguments: ["-version"],
+    fittingVersion: within("~1.12.0"),
+    buildTakes: "2 to 3 min",
+  },
+];
+
+export const toolTable: Readonly<Record<ToolGroup, readonly Tool[]>> = { local: localTools, cluster: clusterTools };

@@ -1,0 +1,3 @@
+module substrate.run/tools/testpod
+
+go 1.26.0
