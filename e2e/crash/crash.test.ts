@@ -1,8 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { belongings } from "../support/leftovers.ts";
-import { operations } from "./operations.ts";
 import { CrashPoints } from "./point.ts";
-import { chosenSeed, nameOf, type Point, randomOf, wantedPoint } from "./settings.ts";
+import { chosenSeed, nameOf, type Point, randomOf, wantedOperations, wantedPoint } from "./settings.ts";
 import { CrashWorld } from "./world.ts";
 
 /** Of the tests' time this much; on a busy machine the sample is smaller. */
@@ -15,6 +14,7 @@ const operatorShare = 0.3;
 describe("a part that ends at any step of an operation", { concurrent: false, timeout: 300_000 }, () => {
   let world: CrashWorld | undefined;
   let points: CrashPoints | undefined;
+  const operations = wantedOperations();
   /** How many steps each part has in each operation. */
   const counts = new Map<string, { atelet: number; operator: number }>();
 

@@ -1,6 +1,6 @@
 import { inspect } from "node:util";
 import { type Victim } from "./armed.ts";
-import { settle, violations } from "./invariants.ts";
+import { rest, settle } from "./invariants.ts";
 import { type Operation } from "./operations.ts";
 import { type Witness } from "./witness.ts";
 import { type CrashWorld, type TemplateName } from "./world.ts";
@@ -74,8 +74,7 @@ export class CrashPoints {
     this.#witnesses.clear();
     this.#origin = undefined;
     await this.#world.untagAll();
-    await settle(this.#world.cluster, settleMs);
-    return violations(this.#world.cluster);
+    return rest(this.#world.cluster, settleMs);
   }
 
   async #bounded(operation: Operation, witness: Witness): Promise<void> {

@@ -38,8 +38,13 @@ export function wantedPoint(): Point | undefined {
   return { operation, crash: { victim, n: Number(n) } };
 }
 
-/** Those that were asked for by name, in that order; all of them otherwise. @throws if there is no such operation. */
+/**
+ * Those that were asked for by name, in that order, or the one of the point that was; all of them otherwise.
+ * @throws if there is no such operation.
+ */
 export function wantedOperations(): readonly Operation[] {
+  const point = wantedPoint();
+  if (point !== undefined) return [point.operation];
   const text = inject("crashOperation");
   if (text === "") return operations;
   return text.split(",").map((name) => {

@@ -49,12 +49,9 @@ export function* networkViolations({ cluster, atelet, nodeActors }: World): Gene
     namesIn(dir).map((name) => `a${name}`),
     links,
   );
-  const mounted = readFileSync(`/proc/${atelet}/mountinfo`, "utf8")
-    .split("\n")
-    .flatMap((line) => {
-      const point = line.split(" ")[4] ?? "";
-      return point.startsWith(`${dir}/`) ? [`a${point.slice(dir.length + 1)}`] : [];
-    });
+  const mounted = mountPoints(atelet).flatMap((point) =>
+    point.startsWith(`${dir}/`) ? [`a${point.slice(dir.length + 1)}`] : [],
+  );
   yield* differ("mounted network namespaces", mounted, links);
   const sources = elements("src").map((element) => z.tuple([z.string(), z.string()]).parse(element)[0]);
   yield* differ("nftables map src", sources, links);
@@ -72,13 +69,25 @@ export function* networkViolations({ cluster, atelet, nodeActors }: World): Gene
     yield `${links.length} network slots: ${running.length} actors run, ${readySlots} are kept ready`;
 }
 
-/** Mounts of the pod below the node folder beside the namespaces'. */
+/** Mount points as a process sees them; one that is mounted over is there twice. */
+function mountPoints(pid: number | "self"): string[] {
+  const lines = readFileSync(`/proc/${pid}/mountinfo`, "utf8").split("\n").filter(Boolean);
+  return lines.map((line) => line.split(" ")[4] ?? "");
+}
+
+/** Mounts of the pod beside the namespaces': one for each volume of a running actor, and those of the machine. */
 export function* mountViolations({ cluster, atelet, nodeActors }: World): Generator<string> {
-  const running = nodeActors.filter((actor) => actor.running);
-  for (const line of readFileSync(`/proc/${atelet}/mountinfo`, "utf8").split("\n")) {
-    const point = line.split(" ")[4] ?? "";
-    const isOurs = point.startsWith(`${cluster.nodeDir}/`);
-    if (!isOurs || point.startsWith(`${cluster.nodeDir}/netns/`) || point.endsWith("/null-netns")) continue;
-    if (!running.some(({ dir }) => point.startsWith(`${dir}/volumes/`))) yield `${point} is still mounted`;
-  }
+  const points = mountPoints(atelet);
+  const own = points.filter((point) => point.startsWith(`${cluster.nodeDir}/`));
+  const volumes = nodeActors
+    .filter(({ running }) => running)
+    .flatMap(({ dir, record }) => (record?.volumes.stacks ?? []).map(({ name }) => join(dir, "volumes", name, "mnt")));
+  const mounted = own.filter(
+    (point) => !point.startsWith(`${cluster.nodeDir}/netns/`) && !point.endsWith("/null-netns"),
+  );
+  yield* differ("mounts", mounted, volumes);
+  for (const point of new Set(mounted))
+    if (mounted.filter((other) => other === point).length > 1) yield `${point} is mounted more than once`;
+  const machine = new Set(mountPoints("self"));
+  for (const point of points) if (!own.includes(point) && !machine.has(point)) yield `${point} is mounted in the pod`;
 }
