@@ -23,6 +23,7 @@ export class Holding {
   upstreams: readonly Upstream[] = [];
   /** Rises with every Route and every loss: a request that failed on one version waits for the next. */
   version = 0;
+  #attached = true;
   readonly #upstreamOptions: UpstreamOptions;
   #open = 0;
   #closedGate = 0n;
@@ -40,8 +41,14 @@ export class Holding {
     return this.#open;
   }
 
+  /** Whether the atelet's stream is there: without it nobody knows whether the actor still runs where its Route says. */
+  get isAttached(): boolean {
+    return this.#attached;
+  }
+
   /** Takes a Route over and, if it closes a gate, acknowledges it at once with the count of this moment. */
   apply(route: Route): void {
+    this.#attached = true;
     this.route = route;
     this.version += 1;
     const kept = this.upstreams;
@@ -57,6 +64,7 @@ export class Holding {
 
   /** The stream is lost, the actor most likely not: its Route stays for a while. Old gate numbers mean nothing. */
   detach(): void {
+    this.#attached = false;
     this.#closedGate = 0n;
     this.#cancelTimer();
   }
@@ -70,6 +78,7 @@ export class Holding {
 
   /** A new stream begins: tell it what is still open from before. */
   announce(): void {
+    this.#attached = true;
     this.#reported = { actorUid: this.uid, open: 0, gateId: 0n };
     if (this.#open > 0) this.#report();
   }
