@@ -8,6 +8,7 @@ import { type KubeClient, KubeError } from "@substrate/lib/kube/client.ts";
 const ESTABLISHED_TIMEOUT_MS = 15_000;
 const DELETED_TIMEOUT_MS = 15_000;
 const CRD_ATTEMPTS = 3;
+const ROLE_ATTEMPTS = 100;
 const POLL_MS = 50;
 
 const objectSchema = z.looseObject({
@@ -134,14 +135,15 @@ export async function applyRoles(client: KubeClient): Promise<void> {
   await Promise.all(objects.filter((object) => !isNamespace(object)).map((object) => retryRoles(client, object)));
 }
 
-/** A fresh API server makes its own roles in the background and may answer 409 meanwhile. */
+/** A fresh API server makes its own roles and namespaces in the background: 409 and 404 meanwhile. */
 async function retryRoles(client: KubeClient, object: Manifest): Promise<void> {
   for (let attempt = 0; ; attempt += 1) {
     try {
       await applyManifest(client, object);
       return;
     } catch (error) {
-      if (!(error instanceof KubeError && error.status === 409 && attempt < 5)) throw error;
+      const early = error instanceof KubeError && (error.status === 409 || error.status === 404);
+      if (!early || attempt === ROLE_ATTEMPTS) throw error;
       await delay(POLL_MS);
     }
   }
