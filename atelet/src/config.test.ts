@@ -19,9 +19,18 @@ function errorOf(...extra: string[]): string {
 describe("parseConfig", () => {
   it("reads every flag and fills in defaults", () => {
     const config = parseConfig([...good, "--deny-cidr", "203.0.113.0/24", "--deny-cidr=198.51.100.0/24"], {});
-    expect(config.stores.get("default")?.pathname).toBe("/var/store");
+    expect(config.stores.get("default")).toMatchObject({ kind: "folder", path: "/var/store" });
     expect(config.denyCidrs).toEqual(["203.0.113.0/24", "198.51.100.0/24"]);
     expect(config).toMatchObject({ namespace: "substrate-system", port: 7443, graceMs: 30_000, nodeName: "n1" });
+  });
+
+  it("takes credentials and authorities for a bucket", () => {
+    const flags = ["--store", "s3=s3://bucket?region=r1", "--store-credentials", "s3=/c", "--store-ca", "s3=/ca.crt"];
+    expect(parseConfig([...good, ...flags], {}).stores.get("s3")).toMatchObject({
+      kind: "bucket",
+      credentialsDir: "/c",
+      caPath: "/ca.crt",
+    });
   });
 
   it("finds tools on PATH", () => {
@@ -31,7 +40,13 @@ describe("parseConfig", () => {
   it("says which flag is wrong and what it expects", () => {
     expect(errorOf("--port", "x")).toBe('--port: expects a whole number from 1 to 65535, not "x"');
     expect(errorOf("--state-dir", "rel")).toBe('--state-dir: expects an absolute path, not "rel"');
-    expect(errorOf("--store", "b=s3://x")).toContain("--store: expects NAME=file:///absolute/folder");
+    expect(errorOf("--store", "b=http://x")).toContain('--store: the store b has the URL "http://x": use file:///');
+    expect(errorOf("--store", "default=s3://bucket")).toBe(
+      '--store: expects each name once, not "default=s3://bucket"',
+    );
+    expect(errorOf("--store", "Bad=s3://bucket")).toContain("--store: expects NAME=URL with a lower-case name");
+    expect(errorOf("--store-ca", "s3=/ca")).toBe('--store-ca: expects the name of a --store (default), not "s3"');
+    expect(errorOf("--store-credentials", "default=rel")).toContain("--store-credentials: expects an absolute path");
     expect(errorOf("--deny-cidr", "10.0.0.0/33")).toContain("--deny-cidr: expects an IPv4 range");
     expect(errorOf("--crane", "no-such-tool")).toContain("--crane: expects an absolute path or the name of a program");
     expect(errorOf("--actor-logs", "file")).toBe('--actor-logs: expects none or stdout, not "file"');

@@ -2,6 +2,8 @@ import { accessSync, constants } from "node:fs";
 import { isIPv4 } from "node:net";
 import { delimiter, isAbsolute, join } from "node:path";
 import { parseArgs } from "node:util";
+import { SubstrateError } from "@substrate/lib/errors.ts";
+import { type StoreSettings, storeSettings } from "./store/settings.ts";
 
 /** Settings of the supervisor and of the atelet that it starts: both get the same arguments. */
 export interface AteletConfig {
@@ -20,7 +22,9 @@ export interface AteletConfig {
   tls: { certPath: string; keyPath: string; caPath: string };
   tools: { runsc: string; crane: string; umoci: string };
   /** Snapshot stores by the name that Templates use. */
-  stores: ReadonlyMap<string, URL>;
+  stores: ReadonlyMap<string, StoreSettings>;
+  /** Absolute: mirrors, pull secrets and authorities of registries; undefined: crane's own settings. */
+  registryConfigPath: string | undefined;
   /** Below which cgroup the actors' groups are made, relative to each controller's root; in a pod "/" is its own. */
   cgroupParent: string;
   /** Part of the pod's memory that is neither booked nor lent: the atelet's own and its children's. */
@@ -53,6 +57,9 @@ const options = {
   crane: { type: "string", default: "crane" },
   umoci: { type: "string", default: "umoci" },
   store: { type: "string", multiple: true },
+  "store-credentials": { type: "string", multiple: true, default: [] as string[] },
+  "store-ca": { type: "string", multiple: true, default: [] as string[] },
+  "registry-config": { type: "string" },
   "cgroup-parent": { type: "string", default: "/" },
   "reserve-bytes": { type: "string", default: String(256 * 1024 * 1024) },
   "allow-local-images": { type: "boolean", default: false },
@@ -122,16 +129,48 @@ function isExecutable(file: string): boolean {
   }
 }
 
-function storesOf(values: readonly string[]): Map<string, URL> {
-  const stores = new Map<string, URL>();
+/** What is said about stores: NAME=VALUE, each name once. */
+function byStore(flag: string, values: readonly string[], expected: string): Map<string, string> {
+  const found = new Map<string, string>();
   for (const value of values) {
-    const [name, url] = [value.slice(0, value.indexOf("=")), value.slice(value.indexOf("=") + 1)];
-    if (!/^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/.test(name)) fail("store", "expects NAME=URL with a lower-case name", value);
-    if (!URL.canParse(url) || !url.startsWith("file:///")) fail("store", "expects NAME=file:///absolute/folder", value);
-    if (stores.has(name)) fail("store", "expects each name once", value);
-    stores.set(name, new URL(url));
+    const at = value.indexOf("=");
+    const name = value.slice(0, at);
+    if (at < 0 || !/^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/.test(name)) {
+      fail(flag, `expects ${expected} with a lower-case name`, value);
+    }
+    if (found.has(name)) fail(flag, "expects each name once", value);
+    found.set(name, value.slice(at + 1));
   }
-  return stores;
+  return found;
+}
+
+function storesOf(
+  urls: readonly string[],
+  credentials: readonly string[],
+  authorities: readonly string[],
+): Map<string, StoreSettings> {
+  const stores = byStore("store", urls, "NAME=URL");
+  const folders = byStore("store-credentials", credentials, "NAME=FOLDER");
+  const files = byStore("store-ca", authorities, "NAME=FILE");
+  for (const [flag, values] of [
+    ["store-credentials", folders],
+    ["store-ca", files],
+  ] as const) {
+    for (const [name, path] of values) {
+      if (!stores.has(name)) fail(flag, `expects the name of a --store (${[...stores.keys()].join(", ")})`, name);
+      absolute(flag, path);
+    }
+  }
+  return new Map(
+    [...stores].map(([name, url]) => {
+      try {
+        return [name, storeSettings(name, url, { credentialsDir: folders.get(name), caPath: files.get(name) })];
+      } catch (error) {
+        if (!(error instanceof SubstrateError)) throw error;
+        throw new ConfigError(`--store: ${error.message}`, { cause: error });
+      }
+    }),
+  );
 }
 
 function actorLogsOf(value: string): AteletConfig["actorLogs"] {
@@ -168,7 +207,13 @@ export function parseConfig(argv: readonly string[], env: Record<string, string 
       crane: executable("crane", flags.crane, env.PATH),
       umoci: executable("umoci", flags.umoci, env.PATH),
     },
-    stores: storesOf(flags.store ?? fail("store", "expects at least one NAME=file:///absolute/folder")),
+    stores: storesOf(
+      flags.store ?? fail("store", "expects at least one NAME=URL"),
+      flags["store-credentials"],
+      flags["store-ca"],
+    ),
+    registryConfigPath:
+      flags["registry-config"] === undefined ? undefined : absolute("registry-config", flags["registry-config"]),
     cgroupParent: absolute("cgroup-parent", flags["cgroup-parent"]),
     reserveBytes: whole("reserve-bytes", flags["reserve-bytes"], 0, Number.MAX_SAFE_INTEGER),
     allowLocalImages: flags["allow-local-images"],

@@ -14,6 +14,7 @@ import { type ActorNetwork, type Slot } from "../network/network.ts";
 import { Origins } from "../origins/origins.ts";
 import { type ProcessIdentity, type SandboxRuntime, type SandboxSpec, type SandboxStatus } from "../sandbox/sandbox.ts";
 import { Exits, type ExitStatus } from "../supervisor/exits.ts";
+import { storeSettings } from "../store/settings.ts";
 import { Stores } from "../store/stores.ts";
 import { Tombstones } from "../tombstones/tombstones.ts";
 import { type AsyncPageCache } from "../writeback/cache-worker.ts";
@@ -320,7 +321,7 @@ export class TestNode {
     const actorsDir = join(this.dir, "actors");
     await mkdir(actorsDir, { recursive: true });
     await mkdir(join(this.dir, "rootfs"), { recursive: true });
-    const stores = new Stores(new Map([["default", new URL(`file://${this.storeDir}`)]]));
+    const stores = new Stores(new Map([["default", storeSettings("default", `file://${this.storeDir}`)]]));
     const metrics = createAteletMetrics(new Registry(), this.ledger, () => 0);
     this.tombstones = new Tombstones({
       dir: join(this.dir, "tombstones"),

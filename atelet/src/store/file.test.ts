@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
 import { FileStore } from "./file.ts";
 import { Flock } from "./flock.ts";
-import { claimStore, openStore } from "./open.ts";
+import { claimStore } from "./open.ts";
 
 let dir: string;
 let root: string;
@@ -176,15 +176,6 @@ it("removes what a dead writer left, and only that", async () => {
   await expect.poll(() => readdir(temporary), { timeout: 10_000 }).toEqual(["written"]);
   await writer.close();
   await opened.close();
-});
-
-it("opens file URLs only", async () => {
-  const opened = await openStore(`file://${root}`);
-  expect(await opened.list("")).toEqual([]);
-  await opened.close();
-  for (const url of ["s3://bucket", "/abs", "file:relative", "file://host/abs", "file:///", ""]) {
-    await expect(openStore(url)).rejects.toMatchObject({ code: "INVALID" });
-  }
 });
 
 it("belongs to the cluster that claimed it", async () => {

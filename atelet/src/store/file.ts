@@ -194,6 +194,10 @@ export class FileStore implements ObjectStore {
     });
   }
 
+  async deleteAll(keys: readonly string[]): Promise<void> {
+    for (const key of keys) await this.delete(key);
+  }
+
   /** Runs `action` on a key's path. An empty mount point would look like deleted snapshots: it is an error. */
   async #at<T>(key: string, action: (path: string) => Promise<T>): Promise<T> {
     const path = join(this.#root, key);

@@ -106,6 +106,10 @@ class Watched implements ObjectStore {
     await this.#inner.delete(key);
     await this.#on("after", key);
   }
+
+  async deleteAll(keys: readonly string[]) {
+    for (const key of keys) await this.delete(key);
+  }
 }
 
 /** Dies at the n-th of its moments (before and after each change), and at every later one. */

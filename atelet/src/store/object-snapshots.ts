@@ -125,7 +125,8 @@ export class ObjectSnapshotStore implements SnapshotStore {
   }
 
   async #deleteAll(prefix: string, except?: string): Promise<void> {
-    for (const key of await this.#store.list(prefix)) if (key !== except) await this.#store.delete(key);
+    const keys = (await this.#store.list(prefix)).filter((key) => key !== except);
+    if (keys.length > 0) await this.#store.deleteAll(keys);
   }
 
   async #putFiles(prefix: ActorPrefix, key: string, dirs: readonly string[]): Promise<ManifestFile[]> {

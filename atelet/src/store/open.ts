@@ -1,22 +1,16 @@
-import { fileURLToPath } from "node:url";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { parseMarker } from "./documents.ts";
 import { FileStore } from "./file.ts";
+import { S3Thread } from "./s3/thread.ts";
+import { type StoreSettings } from "./settings.ts";
 import { type ObjectStore } from "./store.ts";
 
 /** At the store's root: whose snapshots it holds. */
 const markerKey = "substrate-store.json";
 
-/**
- * Opens a store by the URL of the installer's configuration: file:///abs/folder. Throws INVALID for other URLs,
- * STORE_UNAVAILABLE if it can't be used now.
- */
-export async function openStore(url: string): Promise<FileStore> {
-  const parsed = URL.parse(url);
-  if (!url.startsWith("file:///") || parsed === null || parsed.pathname === "/") {
-    throw new SubstrateError("INVALID", `"${url}" is no store of this version: use file:///absolute/folder`);
-  }
-  return FileStore.open(fileURLToPath(parsed).replace(/\/+$/, ""));
+/** Opens a store of the installer's configuration. Throws STORE_UNAVAILABLE if it can't be used now. */
+export async function openStore(settings: StoreSettings): Promise<ObjectStore & { close(): Promise<void> }> {
+  return settings.kind === "bucket" ? S3Thread.open(settings) : FileStore.open(settings.path);
 }
 
 /**
@@ -34,7 +28,7 @@ export async function claimStore(store: ObjectStore, clusterUid: string, url: st
   if (owner === clusterUid) return;
   throw new SubstrateError(
     "STORE_FOREIGN",
-    `the store ${url} belongs to cluster ${owner}, this is ${clusterUid}: configure another folder, ` +
+    `the store ${url} belongs to cluster ${owner}, this is ${clusterUid}: configure another folder or prefix, ` +
       `or, if that cluster is gone for good, delete ${markerKey} in it`,
   );
 }

@@ -26,6 +26,8 @@ export interface ObjectStore {
   list(prefix: string): Promise<string[]>;
   /** No error if it does not exist. */
   delete(key: string): Promise<void>;
+  /** As delete, for many keys in as few requests as may be, in no order. */
+  deleteAll(keys: readonly string[]): Promise<void>;
 }
 
 /** <store>/<cluster uid>/<namespace uid>/<actor uid>/head.json: the only object that ever changes in place. */

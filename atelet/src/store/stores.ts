@@ -1,6 +1,7 @@
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { ObjectSnapshotStore } from "./object-snapshots.ts";
 import { claimStore, openStore } from "./open.ts";
+import { type StoreSettings } from "./settings.ts";
 import { type ActorPrefix, type CommitResult, type Owner, type SnapshotStore, type Stored } from "./snapshots.ts";
 import { type Head, type Manifest } from "./store.ts";
 
@@ -8,8 +9,8 @@ import { type Head, type Manifest } from "./store.ts";
 export class Stores {
   readonly #stores: ReadonlyMap<string, SnapshotStore>;
 
-  constructor(urls: ReadonlyMap<string, URL>) {
-    this.#stores = new Map([...urls].map(([name, url]) => [name, new OpenedOnUse(url.href)]));
+  constructor(stores: ReadonlyMap<string, StoreSettings>) {
+    this.#stores = new Map([...stores].map(([name, settings]) => [name, new OpenedOnUse(settings)]));
   }
 
   names(): string[] {
@@ -29,11 +30,11 @@ export class Stores {
 
 /** A store that is opened, and claimed for this cluster, before it is first used; a failure is tried again next time. */
 class OpenedOnUse implements SnapshotStore {
-  readonly #url: string;
+  readonly #settings: StoreSettings;
   #opened: Promise<SnapshotStore> | undefined;
 
-  constructor(url: string) {
-    this.#url = url;
+  constructor(settings: StoreSettings) {
+    this.#settings = settings;
   }
 
   async head(prefix: ActorPrefix): Promise<Head | undefined> {
@@ -89,8 +90,13 @@ class OpenedOnUse implements SnapshotStore {
   }
 
   async #openAndClaim(clusterUid: string): Promise<SnapshotStore> {
-    const store = await openStore(this.#url);
-    await claimStore(store, clusterUid, this.#url);
+    const store = await openStore(this.#settings);
+    try {
+      await claimStore(store, clusterUid, this.#settings.url);
+    } catch (error) {
+      await store.close();
+      throw error;
+    }
     return new ObjectSnapshotStore(store);
   }
 }
