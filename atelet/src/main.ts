@@ -3,8 +3,9 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { createLogger } from "@substrate/lib/log.ts";
 import { createRegistry, startMetricsServer } from "@substrate/lib/metrics.ts";
+import { exportExpiry } from "@substrate/lib/rpc/expiry.ts";
 import { startRpcServer } from "@substrate/lib/rpc/server.ts";
-import { loadTls, serverCredentials } from "@substrate/lib/rpc/tls.ts";
+import { followTlsFiles, serverCredentials } from "@substrate/lib/rpc/tls.ts";
 import pLimit from "p-limit";
 import { NodeActors } from "./actors/node-actors.ts";
 import { type NodeContext } from "./actors/node-context.ts";
@@ -183,11 +184,15 @@ const reports = new ReportStream(actors, () => {
   };
 });
 const account = (part: string): string => `system:serviceaccount:${config.namespace}:${part}`;
+const tls = followTlsFiles(
+  { caFile: config.tls.caPath, certFile: config.tls.certPath, keyFile: config.tls.keyPath },
+  log,
+  ending.signal,
+);
+exportExpiry(tls, registry);
 const server = await startRpcServer({
   address: `${config.advertiseAddress}:${config.port}`,
-  credentials: serverCredentials(
-    loadTls({ caFile: config.tls.caPath, certFile: config.tls.certPath, keyFile: config.tls.keyPath }),
-  ),
+  credentials: serverCredentials(tls),
   services: ateletServices({
     actors,
     trials: new Trials(node),

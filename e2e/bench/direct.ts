@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { type Route, RouteServiceClient } from "@substrate/lib/gen/substrate/atelet/v1/route.ts";
 import { leases } from "@substrate/lib/kube/types.ts";
 import { dial } from "@substrate/lib/rpc/client.ts";
-import { clientCredentials, loadTls } from "@substrate/lib/rpc/tls.ts";
+import { clientCredentials, loadTls, TlsSource } from "@substrate/lib/rpc/tls.ts";
 import { type LocalCluster } from "@substrate/local/cluster.ts";
 
 /** Where a running actor's first port is, as the atelet tells its routers: for requests that go around the router. */
@@ -12,7 +12,7 @@ export async function endpointOf(cluster: LocalCluster, actorName: string): Prom
   if (address === undefined) throw new Error(`node ${cluster.nodeName} has no Lease with an address`);
   const file = (name: string): string => join(cluster.stateDir, "pki", name);
   const credentials = clientCredentials(
-    loadTls({ caFile: file("ca.crt"), certFile: file("router.crt"), keyFile: file("router.key") }),
+    new TlsSource(loadTls({ caFile: file("ca.crt"), certFile: file("router.crt"), keyFile: file("router.key") })),
   );
   const client = dial(RouteServiceClient, address, "atelet", credentials);
   const stream = client.attach();

@@ -4,6 +4,8 @@ import { KubeClient } from "@substrate/lib/kube/client.ts";
 import { loadKubeConfig } from "@substrate/lib/kube/config.ts";
 import { type Listening } from "@substrate/lib/listen.ts";
 import { createLogger } from "@substrate/lib/log.ts";
+import { loadTls, TlsSource } from "@substrate/lib/rpc/tls.ts";
+import { FrontProxy } from "@substrate/operator/api/front-proxy.ts";
 import { registerApi, waitForApi } from "@substrate/local/aggregated-api.ts";
 import { answerJson, type ApiRequest, startApiServer } from "@substrate/operator/api/server.ts";
 import { text } from "node:stream/consumers";
@@ -48,10 +50,9 @@ export class ScriptedOperator {
     await plane.issue({ subject: "CN=operator", dnsNames: ["localhost", "operator.substrate-system.svc"] }, pair);
     this.#api = await startApiServer({
       listen: "127.0.0.1:0",
-      tlsCert: pair.cert,
-      tlsKey: pair.key,
-      requestheaderCa: files.frontProxyAuthority,
-      allowedNames: ["front-proxy-client"],
+      tls: new TlsSource(loadTls({ caFile: authority.files.cert, certFile: pair.cert, keyFile: pair.key })),
+      frontProxy: FrontProxy.fromFiles({ caFile: files.frontProxyAuthority, allowedNames: ["front-proxy-client"] }),
+      operatorName: "operator",
       client: this.#client,
       log: this.#log,
       handlers: {

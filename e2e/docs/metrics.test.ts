@@ -2,9 +2,14 @@ import { MemoryLedger } from "@substrate/atelet/ledger/ledger.ts";
 import { createAteletMetrics } from "@substrate/atelet/metrics.ts";
 import { OperatorMetrics } from "@substrate/operator/metrics.ts";
 import { RouterMetrics } from "@substrate/router/metrics.ts";
+import { exportExpiry } from "@substrate/lib/rpc/expiry.ts";
 import { Registry } from "prom-client";
 import { expect, it } from "vitest";
 import { plain, referencePage, tableRows } from "./tables.ts";
+
+function everyPart(registry: Registry): void {
+  exportExpiry({ expiresMs: 0 }, registry);
+}
 
 function operator(registry: Registry): void {
   new OperatorMetrics(registry);
@@ -24,6 +29,7 @@ function labelsOf(metric: object): string[] {
 }
 
 it.each([
+  { part: "Every part", create: everyPart },
   { part: "Operator", create: operator },
   { part: "Atelet", create: atelet },
   { part: "Router", create: router },

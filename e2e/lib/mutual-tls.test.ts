@@ -5,7 +5,7 @@ import { WakeServiceClient, WakeServiceService } from "@substrate/lib/gen/substr
 import { createLogger } from "@substrate/lib/log.ts";
 import { dial, type Part, serverName, unary } from "@substrate/lib/rpc/client.ts";
 import { type RpcServer, startRpcServer, unaryHandler } from "@substrate/lib/rpc/server.ts";
-import { clientCredentials, loadTls, serverCredentials, type TlsMaterial } from "@substrate/lib/rpc/tls.ts";
+import { clientCredentials, loadTls, serverCredentials, TlsSource } from "@substrate/lib/rpc/tls.ts";
 import { Authority } from "@substrate/local/certificates.ts";
 import { afterAll, beforeAll, expect, it } from "vitest";
 
@@ -14,18 +14,18 @@ const log = createLogger("test");
 log.silent = true;
 const nameOf = (part: string): string => `system:serviceaccount:substrate-system:${part}`;
 let server: RpcServer;
-let router: TlsMaterial;
-let atelet: TlsMaterial;
-let stranger: TlsMaterial;
+let router: TlsSource;
+let atelet: TlsSource;
+let stranger: TlsSource;
 
-async function certificate(authority: Authority, file: string, part: string): Promise<TlsMaterial> {
+async function certificate(authority: Authority, file: string, part: string): Promise<TlsSource> {
   const files = { cert: join(folder, `${file}.crt`), key: join(folder, `${file}.key`) };
-  const dnsNames = [`${part}.substrate-system.svc`];
+  const dnsNames = [`${part}.substrate.internal`];
   await authority.issue({ subject: `CN=${nameOf(part)}`, dnsNames }, files);
-  return loadTls({ caFile: authority.files.cert, certFile: files.cert, keyFile: files.key });
+  return new TlsSource(loadTls({ caFile: authority.files.cert, certFile: files.cert, keyFile: files.key }));
 }
 
-const call = async (tls: TlsMaterial, part: Part = "operator") => {
+const call = async (tls: TlsSource, part: Part = "operator") => {
   const address = `127.0.0.1:${String(server.port)}`;
   const client = dial(WakeServiceClient, address, part, clientCredentials(tls));
   try {
@@ -42,7 +42,7 @@ beforeAll(async () => {
   router = await certificate(ours, "router", "router");
   atelet = await certificate(ours, "atelet", "atelet");
   const foreign = await certificate(await open("foreign"), "stranger", "router");
-  stranger = { ...foreign, ca: router.ca };
+  stranger = new TlsSource({ ...foreign.current, ca: router.current.ca });
   server = await startRpcServer({
     address: "127.0.0.1:0",
     credentials: serverCredentials(await certificate(ours, "operator", "operator")),

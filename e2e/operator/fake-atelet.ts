@@ -43,7 +43,7 @@ import {
   streamHandler,
   unaryHandler,
 } from "@substrate/lib/rpc/server.ts";
-import { serverCredentials, type TlsMaterial } from "@substrate/lib/rpc/tls.ts";
+import { serverCredentials, type TlsSource } from "@substrate/lib/rpc/tls.ts";
 
 function notScripted(method: string): never {
   throw new SubstrateError("INVALID", `the scripted atelet has no ${method}`);
@@ -100,14 +100,14 @@ export class FakeAtelet {
   /** As an atelet does, it refuses terms below the highest that it has heard. */
   highestTerm = 0n;
   readonly #client: KubeClient;
-  readonly #tls: TlsMaterial;
+  readonly #tls: TlsSource;
   readonly #watchers = new Set<(event: Event) => void>();
   readonly #log = createLogger("fake-atelet", "error");
   #server: RpcServer | undefined;
   #sequence = 0n;
   #address = "127.0.0.1:0";
 
-  constructor(nodeName: string, client: KubeClient, tls: TlsMaterial) {
+  constructor(nodeName: string, client: KubeClient, tls: TlsSource) {
     this.nodeName = nodeName;
     this.#client = client;
     this.#tls = tls;

@@ -12,7 +12,7 @@ import { KubeClient } from "@substrate/lib/kube/client.ts";
 import { loadKubeConfig } from "@substrate/lib/kube/config.ts";
 import { namespaces } from "@substrate/lib/kube/types.ts";
 import { dial, unary } from "@substrate/lib/rpc/client.ts";
-import { clientCredentials, loadTls } from "@substrate/lib/rpc/tls.ts";
+import { clientCredentials, loadTls, TlsSource } from "@substrate/lib/rpc/tls.ts";
 import { registerApi, waitForApi } from "@substrate/local/aggregated-api.ts";
 import { FRONT_PROXY_NAME } from "@substrate/local/control-plane/flags.ts";
 import { writeKubeconfig } from "@substrate/local/kubeconfig.ts";
@@ -67,15 +67,15 @@ export class Fixture {
         cp.issue(
           {
             subject: `CN=system:serviceaccount:substrate-system:${part}`,
-            dnsNames: [`${part}.substrate-system.svc`, "localhost"],
+            dnsNames: [`${part}.substrate.internal`, `${part}.substrate-system.svc`, "localhost"],
             ipAddresses: ["127.0.0.1"],
           },
           { cert: join(cp.folder, `${part}.crt`), key: join(cp.folder, `${part}.key`) },
         );
       const [operator, atelet, router] = await Promise.all([issue("operator"), issue("atelet"), issue("router")]);
       const caFile = cp.plane.pki.authority.files.cert;
-      const material = (pair: { cert: string; key: string }): ReturnType<typeof loadTls> =>
-        loadTls({ caFile, certFile: pair.cert, keyFile: pair.key });
+      const material = (pair: { cert: string; key: string }): TlsSource =>
+        new TlsSource(loadTls({ caFile, certFile: pair.cert, keyFile: pair.key }));
       const fake = new FakeAtelet("node-a", client, material(atelet));
       await fake.start();
       closing.unshift(() => fake.stop());
@@ -99,8 +99,6 @@ export class Fixture {
         "grpc-listen": `127.0.0.1:${String(ports.grpc)}`,
         "advertise-address": `127.0.0.1:${String(ports.grpc)}`,
         "api-listen": `127.0.0.1:${String(ports.api)}`,
-        "api-tls-cert": operator.cert,
-        "api-tls-key": operator.key,
         "requestheader-ca": cp.plane.pki.files.frontProxyAuthority,
         "requestheader-allowed-names": FRONT_PROXY_NAME,
         "tls-cert": operator.cert,
@@ -108,6 +106,7 @@ export class Fixture {
         "tls-ca": caFile,
         "router-url": `http://127.0.0.1:${String((http.address() as AddressInfo).port)}`,
         "metrics-listen": `127.0.0.1:${String(ports.metrics)}`,
+        "lease-duration": "6",
         "log-level": "debug",
       };
       const fixture = new Fixture({

@@ -12,7 +12,7 @@ import { text } from "node:stream/consumers";
 import { WakeServiceService } from "@substrate/lib/gen/substrate/operator/v1/wake.ts";
 import { createLogger, type Logger } from "@substrate/lib/log.ts";
 import { type RpcServer, startRpcServer, unaryHandler } from "@substrate/lib/rpc/server.ts";
-import { clientCredentials, loadTls, serverCredentials, type TlsMaterial } from "@substrate/lib/rpc/tls.ts";
+import { clientCredentials, loadTls, serverCredentials, TlsSource } from "@substrate/lib/rpc/tls.ts";
 import { Authority } from "@substrate/local/certificates.ts";
 import { type KnownActor } from "@substrate/router/names.ts";
 import { Router, type RouterLimits } from "@substrate/router/router.ts";
@@ -51,8 +51,8 @@ export class Rig {
   port = 0;
   readonly #folder: string;
   readonly #log: Logger;
-  readonly #routerTls: TlsMaterial;
-  readonly #operatorTls: TlsMaterial;
+  readonly #routerTls: TlsSource;
+  readonly #operatorTls: TlsSource;
   readonly #agent = new Agent({ keepAlive: true });
   #operator: RpcServer | undefined;
 
@@ -63,10 +63,10 @@ export class Rig {
       key: join(folder, `${name}.key`),
     });
     const authority = await Authority.open("test", files("ca"));
-    const issue = async (part: string): Promise<TlsMaterial> => {
+    const issue = async (part: string): Promise<TlsSource> => {
       const subject = `CN=system:serviceaccount:substrate-system:${part}`;
-      const { cert, key } = await authority.issue({ subject, dnsNames: [`${part}.substrate-system.svc`] }, files(part));
-      return loadTls({ caFile: files("ca").cert, certFile: cert, keyFile: key });
+      const { cert, key } = await authority.issue({ subject, dnsNames: [`${part}.substrate.internal`] }, files(part));
+      return new TlsSource(loadTls({ caFile: files("ca").cert, certFile: cert, keyFile: key }));
     };
     const rig = new Rig(folder, await issue("router"), await issue("atelet"), await issue("operator"), changed);
     await rig.atelet.start();
@@ -77,9 +77,9 @@ export class Rig {
 
   private constructor(
     folder: string,
-    routerTls: TlsMaterial,
-    ateletTls: TlsMaterial,
-    operatorTls: TlsMaterial,
+    routerTls: TlsSource,
+    ateletTls: TlsSource,
+    operatorTls: TlsSource,
     changed: Partial<RouterLimits>,
   ) {
     this.#folder = folder;
@@ -140,7 +140,7 @@ export class Rig {
       listen: "127.0.0.1:0",
       domain: "actors.localhost",
       limits: { ...limits, ...changed },
-      credentials: () => clientCredentials(this.#routerTls),
+      credentials: clientCredentials(this.#routerTls),
       names: {
         get isSynced() {
           return isSynced();

@@ -9,7 +9,7 @@ import {
 } from "@substrate/lib/gen/substrate/atelet/v1/route.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { duplexHandler, type RpcServer, startRpcServer, unaryHandler } from "@substrate/lib/rpc/server.ts";
-import { serverCredentials, type TlsMaterial } from "@substrate/lib/rpc/tls.ts";
+import { serverCredentials, type TlsSource } from "@substrate/lib/rpc/tls.ts";
 
 type Stream = ServerDuplexStream<AttachRequest, AttachResponse>;
 
@@ -41,14 +41,14 @@ export class ScriptedAtelet {
   readonly counts: OpenRequests[] = [];
   readonly wakes: string[] = [];
   onWake: (uid: string) => Promise<Route> = () => Promise.reject(new Error("no wake expected"));
-  readonly #tls: TlsMaterial;
+  readonly #tls: TlsSource;
   readonly #log: Logger;
   readonly #routes = new Map<string, Route>();
   readonly #streams = new Set<Stream>();
   #server: RpcServer | undefined;
   #port = 0;
 
-  constructor(tls: TlsMaterial, log: Logger) {
+  constructor(tls: TlsSource, log: Logger) {
     this.#tls = tls;
     this.#log = log;
   }

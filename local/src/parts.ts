@@ -16,6 +16,8 @@ const ATELET_METRICS_PORT = 9464;
 const ATELET_RESERVE_BYTES = 384 * 1024 * 1024;
 /** Suspending every running actor to the local disk takes far less; uploads that do not end in time go on at the next start. */
 export const ATELET_GRACE_MS = 15_000;
+/** No other operator competes: this is how long one that was killed is waited for. */
+const OPERATOR_LEASE_SECONDS = 6;
 const ROUTER_GRACE_SECONDS = 5;
 
 const root = join(import.meta.dirname, "../..");
@@ -52,7 +54,8 @@ export async function issuePart(
   const tls = await authority.issue(
     {
       subject: `CN=system:serviceaccount:${SYSTEM_NAMESPACE}:${part}`,
-      dnsNames: [`${part}.${SYSTEM_NAMESPACE}.svc`, "localhost"],
+      // the second one is what kube-apiserver expects of the Service of the operator's API
+      dnsNames: [`${part}.substrate.internal`, `${part}.${SYSTEM_NAMESPACE}.svc`, "localhost"],
       ipAddresses: ["127.0.0.1", ...addresses],
     },
     keyPairFiles(state, part),
@@ -86,16 +89,14 @@ export function operatorArguments(identity: PartIdentity, ports: PartPorts, fron
     `127.0.0.1:${ports.operator}`,
     "--api-listen",
     `127.0.0.1:${ports.operatorApi}`,
-    "--api-tls-cert",
-    identity.tls.cert,
-    "--api-tls-key",
-    identity.tls.key,
     "--requestheader-ca",
     frontProxyAuthority,
     "--requestheader-allowed-names",
     FRONT_PROXY_NAME,
     "--router-url",
     `http://127.0.0.1:${ports.router}`,
+    "--lease-duration",
+    `${OPERATOR_LEASE_SECONDS}`,
     "--metrics-listen",
     `127.0.0.1:${ports.operatorMetrics}`,
   ];

@@ -3,10 +3,8 @@ import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type LeaseHolder, type LeaseResult } from "@substrate/lib/kube/lease.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 
-/** Renewal leaves room for three failed tries within the Lease's duration. */
-const renewEveryMs = 1_500;
-/** Also how long a killed operator's successor waits: nodes serve and wake by themselves meanwhile. */
-export const leaseDurationMs = 6_000;
+/** Renewals leave room for five failed tries within the Lease's duration. */
+const renewalsPerDuration = 6;
 
 export interface LeadershipListener {
   /** The Lease is ours under this term. */
@@ -18,13 +16,15 @@ export interface LeadershipListener {
 /** Whether this process leads, and the term that it proves it with. */
 export class Leadership {
   readonly #newHolder: () => LeaseHolder;
+  readonly #renewEveryMs: number;
   readonly #log: Logger;
   #holder: LeaseHolder;
   /** Whether the listener believes that we lead. */
   #announced = false;
 
   /** `newHolder` makes one of a new identity: a lost Lease is never taken up again, only acquired anew. */
-  constructor(newHolder: () => LeaseHolder, log: Logger) {
+  constructor(newHolder: () => LeaseHolder, leaseDurationMs: number, log: Logger) {
+    this.#renewEveryMs = leaseDurationMs / renewalsPerDuration;
     this.#newHolder = newHolder;
     this.#holder = newHolder();
     this.#log = log;
@@ -48,7 +48,7 @@ export class Leadership {
   async run(signal: AbortSignal, listener: LeadershipListener): Promise<void> {
     const stopped = (): boolean => signal.aborted;
     while (!stopped()) {
-      await this.#holder.run(renewEveryMs, signal, (result) => {
+      await this.#holder.run(this.#renewEveryMs, signal, (result) => {
         this.#heard(result, listener);
       });
       if (this.#announced) listener.stopped("shutting down");

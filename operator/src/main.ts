@@ -5,16 +5,24 @@ import { namespaces } from "@substrate/lib/kube/types.ts";
 import { createLogger, type Logger } from "@substrate/lib/log.ts";
 import { createRegistry, startMetricsServer } from "@substrate/lib/metrics.ts";
 import { startRpcServer } from "@substrate/lib/rpc/server.ts";
-import { loadTls, serverCredentials } from "@substrate/lib/rpc/tls.ts";
+import { exportExpiry } from "@substrate/lib/rpc/expiry.ts";
+import { followTlsFiles, serverCredentials, type TlsSource } from "@substrate/lib/rpc/tls.ts";
 import { Pool } from "undici";
 import { AccessReviews } from "./api/access.ts";
 import { execHandler } from "./api/exec.ts";
 import { operationsHandler, usageHandler } from "./api/inspection.ts";
 import { nodesHandler } from "./api/nodes.ts";
 import { logHandler } from "./api/log.ts";
+import { FrontProxy } from "./api/front-proxy.ts";
 import { proxyHandler } from "./api/proxy.ts";
 import { startApiServer } from "./api/server.ts";
 import { resumeHandler, suspendHandler } from "./api/verbs.ts";
+import { ApiServiceKeeper } from "./certificates/api-service.ts";
+import { OperatorIdentity } from "./certificates/identity.ts";
+import { CertificateKeeper } from "./certificates/keeper.ts";
+import { commonName, operatorRequest } from "./certificates/names.ts";
+import { Owner } from "./certificates/owner.ts";
+import { CertificateSecrets } from "./certificates/secrets.ts";
 import { type OperatorConfig, parseConfig } from "./config.ts";
 import { Operator } from "./operator.ts";
 import { wakeService } from "./wake-service.ts";
@@ -42,10 +50,26 @@ async function readClusterUid(client: KubeClient, log: Logger, signal: AbortSign
   }
 }
 
+/** From files, or made by the operator itself. */
+async function certificates(
+  config: OperatorConfig,
+  client: KubeClient,
+  owner: Owner,
+  log: Logger,
+  signal: AbortSignal,
+): Promise<{ tls: TlsSource; keeper?: CertificateKeeper }> {
+  if ("files" in config.certificates) return { tls: followTlsFiles(config.certificates.files, log, signal) };
+  const { namespace } = config;
+  const settings = config.certificates.managed;
+  const secrets = new CertificateSecrets(client, namespace, settings, owner);
+  const request = operatorRequest(namespace, config.apiService?.name);
+  const tls = await new OperatorIdentity({ secrets, settings, request, log }).start(signal);
+  return { tls, keeper: new CertificateKeeper({ secrets, settings, namespace, log }) };
+}
+
 async function run(config: OperatorConfig, log: Logger, signal: AbortSignal): Promise<void> {
   const { namespace } = config;
   const registry = createRegistry();
-  const tls = loadTls({ caFile: config.tlsCa, certFile: config.tlsCert, keyFile: config.tlsKey });
   const kubeConfig = config.kubeconfig === undefined ? inClusterConfig() : loadKubeConfig(config.kubeconfig);
   const client = new KubeClient(kubeConfig, {
     fieldManager: "substrate-operator",
@@ -67,7 +91,25 @@ async function run(config: OperatorConfig, log: Logger, signal: AbortSignal): Pr
   const closing: (() => Promise<unknown>)[] = [() => metrics.close(), () => router.destroy(), () => client.close()];
   try {
     const clusterUid = await readClusterUid(client, log, signal);
-    operator = new Operator({ client, namespace, address: config.advertiseAddress, clusterUid, tls, registry, log });
+    const owner = new Owner(client, config.owner, log);
+    const { keeper, tls } = await certificates(config, client, owner, log, signal);
+    exportExpiry(tls, registry);
+    const apiService =
+      config.apiService && new ApiServiceKeeper({ client, namespace, target: config.apiService, tls, owner, log });
+    operator = new Operator({
+      client,
+      namespace,
+      address: config.advertiseAddress,
+      clusterUid,
+      tls,
+      leaseDurationMs: config.leaseDurationMs,
+      registry,
+      log,
+      whileLeading: (leading) => {
+        void keeper?.run(leading);
+        void apiService?.run(leading);
+      },
+    });
     const { actors, atelets, choices, leadership, operations, waker } = operator;
     const routerName = `system:serviceaccount:${namespace}:router`;
     const rpc = await startRpcServer({
@@ -80,10 +122,12 @@ async function run(config: OperatorConfig, log: Logger, signal: AbortSignal): Pr
     const verbs = { operations, choices, access, leadership, log };
     const api = await startApiServer({
       listen: config.apiListen,
-      tlsCert: config.apiTlsCert,
-      tlsKey: config.apiTlsKey,
-      requestheaderCa: config.requestheaderCa,
-      allowedNames: config.requestheaderAllowedNames,
+      tls,
+      frontProxy:
+        config.frontProxy === undefined
+          ? await FrontProxy.ofCluster(client, log, signal)
+          : FrontProxy.fromFiles(config.frontProxy),
+      operatorName: commonName("operator", namespace),
       client,
       handlers: {
         suspend: { methods: ["POST"], handle: suspendHandler(verbs) },

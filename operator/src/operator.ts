@@ -6,7 +6,7 @@ import { Reflector } from "@substrate/lib/kube/reflector.ts";
 import { type Lease, leases, type Node, nodes } from "@substrate/lib/kube/types.ts";
 import { type StoredSnapshot } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { type Logger } from "@substrate/lib/log.ts";
-import { clientCredentials, type TlsMaterial } from "@substrate/lib/rpc/tls.ts";
+import { clientCredentials, type TlsSource } from "@substrate/lib/rpc/tls.ts";
 import { type Registry } from "prom-client";
 import { ActorReconciler } from "./actor-reconciler.ts";
 import { Assignments } from "./assignments.ts";
@@ -22,7 +22,7 @@ import { Freshest } from "./freshest.ts";
 import { Golden } from "./golden.ts";
 import { Hold } from "./hold.ts";
 import { KeepRunning } from "./keep-running.ts";
-import { Leadership, leaseDurationMs } from "./leader.ts";
+import { Leadership } from "./leader.ts";
 import { OperatorMetrics } from "./metrics.ts";
 import { Operations } from "./operations.ts";
 import { isUnstartedFork, Origins } from "./origins.ts";
@@ -46,9 +46,12 @@ export interface OperatorOptions {
   address: string;
   /** Root of the cluster's data in the stores. */
   clusterUid: string;
-  tls: TlsMaterial;
+  tls: TlsSource;
+  leaseDurationMs: number;
   registry: Registry;
   log: Logger;
+  /** What beside actors, Templates and Snapshots is the leader's work; the signal aborts when it leads no more. */
+  whileLeading: (signal: AbortSignal) => void;
 }
 
 interface Cache {
@@ -95,7 +98,7 @@ export class Operator {
         namespace,
         name: "substrate-operator",
         identity: randomUUID(),
-        durationMs: leaseDurationMs,
+        durationMs: options.leaseDurationMs,
         labels: { "substrate.run/part": "operator" },
         annotations: { "substrate.run/address": options.address },
         takeOver: "WhenExpired",
@@ -103,7 +106,7 @@ export class Operator {
         firstTerm: unixSeconds,
         log,
       });
-    this.leadership = new Leadership(newHolder, log);
+    this.leadership = new Leadership(newHolder, options.leaseDurationMs, log);
     this.atelets = new Atelets({
       leases: this.#cache.leases,
       nodes: this.#cache.nodes,
@@ -213,11 +216,14 @@ export class Operator {
     const reflecting = Object.values(this.#cache).map((reflector: { run(signal: AbortSignal): Promise<void> }) =>
       reflector.run(signal),
     );
-    const { log } = this.#options;
+    const { log, whileLeading } = this.#options;
+    let term = new AbortController();
     await this.leadership.run(signal, {
-      started: (term) => {
-        log.info("leading", { term });
+      started: (number) => {
+        log.info("leading", { term: number });
         this.#leading = true;
+        term = new AbortController();
+        whileLeading(term.signal);
         this.#lead().catch((error: unknown) => {
           log.error("cannot lead", { error });
         });
@@ -225,6 +231,7 @@ export class Operator {
       stopped: (reason) => {
         log.warn("not leading any more", { reason });
         this.#leading = false;
+        term.abort();
         this.atelets.close();
         for (const queue of Object.values(this.#queues)) void queue.stop();
       },

@@ -31,8 +31,7 @@ export interface LinkListener {
 
 export interface LinkOptions {
   routerId: string;
-  /** Read at every connection, so that a renewed certificate is picked up. */
-  credentials: () => ChannelCredentials;
+  credentials: ChannelCredentials;
   listener: LinkListener;
   log: Logger;
 }
@@ -139,7 +138,7 @@ export class AteletLink implements Peer {
   async #attach(): Promise<string> {
     let client: RouteServiceClient;
     try {
-      client = dial(RouteServiceClient, this.#address, "atelet", this.#options.credentials());
+      client = dial(RouteServiceClient, this.#address, "atelet", this.#options.credentials);
     } catch (error) {
       return error instanceof Error ? error.message : String(error);
     }

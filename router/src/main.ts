@@ -2,7 +2,8 @@ import { KubeClient } from "@substrate/lib/kube/client.ts";
 import { inClusterConfig, loadKubeConfig } from "@substrate/lib/kube/config.ts";
 import { createLogger } from "@substrate/lib/log.ts";
 import { createRegistry, startMetricsServer } from "@substrate/lib/metrics.ts";
-import { clientCredentials, loadTls } from "@substrate/lib/rpc/tls.ts";
+import { exportExpiry } from "@substrate/lib/rpc/expiry.ts";
+import { clientCredentials, followTlsFiles } from "@substrate/lib/rpc/tls.ts";
 import closeWithGrace from "close-with-grace";
 import { readConfig } from "./config.ts";
 import { Router } from "./router.ts";
@@ -13,16 +14,18 @@ const log = createLogger("router", config.logLevel);
 
 async function main(): Promise<void> {
   const tlsFiles = { caFile: config.tlsCa, certFile: config.tlsCert, keyFile: config.tlsKey };
-  loadTls(tlsFiles); // a missing file ends the start, not the first connection
+  const stopped = new AbortController();
+  const tls = followTlsFiles(tlsFiles, log, stopped.signal);
   const kube = config.kubeconfig === undefined ? inClusterConfig() : loadKubeConfig(config.kubeconfig);
   const client = new KubeClient(kube, { userAgent: "substrate-router" });
   const names = new KubeActorNames(client, log);
   const registry = createRegistry();
+  exportExpiry(tls, registry);
   const router = new Router({
     listen: config.listen,
     domain: config.domain,
     limits: config.limits,
-    credentials: () => clientCredentials(loadTls(tlsFiles)),
+    credentials: clientCredentials(tls),
     names,
     registry,
     log,
@@ -34,7 +37,6 @@ async function main(): Promise<void> {
     log,
   });
   const port = await router.listen();
-  const stopped = new AbortController();
   const following = Promise.all([
     names.run(stopped.signal),
     followLeases(client, config.namespace, router, log, stopped.signal),

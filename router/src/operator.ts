@@ -6,11 +6,11 @@ import { type ActorIdentity } from "./actor.ts";
 
 /** The operator's WakeService, wherever its Lease says that it is: for actors that no atelet holds. */
 export class OperatorLink {
-  readonly #credentials: () => ChannelCredentials;
+  readonly #credentials: ChannelCredentials;
   #address: string | undefined;
   #client: WakeServiceClient | undefined;
 
-  constructor(credentials: () => ChannelCredentials) {
+  constructor(credentials: ChannelCredentials) {
     this.#credentials = credentials;
   }
 
@@ -28,7 +28,7 @@ export class OperatorLink {
         "no node holds the actor and the operator is not running (there is no Lease substrate-operator with its address)",
       );
     }
-    this.#client ??= dial(WakeServiceClient, this.#address, "operator", this.#credentials());
+    this.#client ??= dial(WakeServiceClient, this.#address, "operator", this.#credentials);
     const request = { actorUid: actor.uid, namespace: actor.namespace, name: actor.name };
     await unary(this.#client.wake.bind(this.#client), request, { deadlineMs });
   }

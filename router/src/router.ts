@@ -31,7 +31,7 @@ export interface RouterOptions {
   listen: string;
   domain: string;
   limits: RouterLimits;
-  credentials: () => ChannelCredentials;
+  credentials: ChannelCredentials;
   /** What the Actor objects say; the router works on without, as far as atelets know the actors. */
   names: ActorNames;
   registry: Registry;

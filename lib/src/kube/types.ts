@@ -61,7 +61,29 @@ export interface ControllerRevision extends KubeObject {
 }
 
 export interface Secret extends KubeObject {
+  type?: string;
   /** Base64. */
+  data?: Record<string, string>;
+}
+
+export interface ClusterRole extends KubeObject {
+  rules?: unknown[];
+}
+
+/** Tells kube-apiserver which Service answers for an API group. */
+export interface ApiService extends KubeObject {
+  spec: {
+    group: string;
+    version: string;
+    groupPriorityMinimum: number;
+    versionPriority: number;
+    /** Base64 of PEM. */
+    caBundle?: string;
+    service?: { namespace: string; name: string; port?: number };
+  };
+}
+
+export interface ConfigMap extends KubeObject {
   data?: Record<string, string>;
 }
 
@@ -120,6 +142,30 @@ export const secrets: ResourceType<Secret> = {
   version: "v1",
   plural: "secrets",
   kind: "Secret",
+  namespaced: true,
+};
+
+export const clusterRoles: ResourceType<ClusterRole> = {
+  group: "rbac.authorization.k8s.io",
+  version: "v1",
+  plural: "clusterroles",
+  kind: "ClusterRole",
+  namespaced: false,
+};
+
+export const apiServices: ResourceType<ApiService> = {
+  group: "apiregistration.k8s.io",
+  version: "v1",
+  plural: "apiservices",
+  kind: "APIService",
+  namespaced: false,
+};
+
+export const configMaps: ResourceType<ConfigMap> = {
+  group: "",
+  version: "v1",
+  plural: "configmaps",
+  kind: "ConfigMap",
   namespaced: true,
 };
 

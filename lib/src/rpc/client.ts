@@ -14,7 +14,7 @@ export type Part = "operator" | "atelet";
 
 /** The name in a part's server certificate, checked whatever address is dialled (docs/architecture.md). */
 export function serverName(part: Part): string {
-  return `${part}.substrate-system.svc`;
+  return `${part}.substrate.internal`;
 }
 
 /**

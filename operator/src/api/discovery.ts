@@ -1,5 +1,5 @@
-const group = "subresources.substrate.run";
-const version = "v1alpha1";
+export const group = "subresources.substrate.run";
+export const version = "v1alpha1";
 export const groupVersion = `${group}/${version}`;
 
 const proxyVerbs = ["create", "delete", "get", "patch", "update"];

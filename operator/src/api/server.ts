@@ -1,16 +1,18 @@
-import { readFileSync } from "node:fs";
 import { type IncomingMessage, type ServerResponse } from "node:http";
 import { createServer } from "node:https";
 import { type Duplex } from "node:stream";
-import { type TLSSocket } from "node:tls";
+import { type SecureContextOptions, type TLSSocket } from "node:tls";
 import { type Actor, actors } from "@substrate/crds/index.ts";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type KubeClient } from "@substrate/lib/kube/client.ts";
 import { listen, type Listening } from "@substrate/lib/listen.ts";
 import { type Logger } from "@substrate/lib/log.ts";
+import { type TlsSource } from "@substrate/lib/rpc/tls.ts";
 import { type Caller } from "./access.ts";
 import { discovery, groupVersion } from "./discovery.ts";
+import { type FrontProxy } from "./front-proxy.ts";
 import { type ActorPath, parseActorPath } from "./paths.ts";
+import { type Peer, peerOf } from "./peers.ts";
 import { badRequest, MethodNotAllowed, PathNotFound, statusOf, type StatusObject } from "./status-error.ts";
 import { refuseUpgrade, type UpgradeHandler, Upgrades } from "./upgrades.ts";
 
@@ -33,10 +35,11 @@ export interface ApiRequest {
 export interface ApiServerOptions {
   /** `host:port`; port 0 takes a free one. */
   listen: string;
-  tlsCert: string;
-  tlsKey: string;
-  requestheaderCa: string;
-  allowedNames: readonly string[];
+  /** Of this part: what it serves with, and the authorities of other operators. */
+  tls: TlsSource;
+  frontProxy: FrontProxy;
+  /** Common name of an operator's certificate. */
+  operatorName: string;
   client: KubeClient;
   /** By subresource, each with its methods. */
   handlers: Record<string, { methods: readonly string[] | "any"; handle: Handler }>;
@@ -48,24 +51,27 @@ export interface ApiServerOptions {
 }
 
 /**
- * The aggregated API. Only kube-apiserver may talk to it: a connection needs a client certificate of the front
- * proxy's authority with an allowed name; then its X-Remote headers are believed, and it has done the RBAC.
+ * The aggregated API. Only kube-apiserver, by the certificate of its front proxy, and other operators, which hand on
+ * what it has asked them, may talk to it: their X-Remote headers are believed, and kube-apiserver has done the RBAC.
  */
 export async function startApiServer(options: ApiServerOptions): Promise<Listening> {
-  const { log } = options;
-  const tls = {
-    cert: readFileSync(options.tlsCert),
-    key: readFileSync(options.tlsKey),
-    ca: readFileSync(options.requestheaderCa),
-    requestCert: true,
-    rejectUnauthorized: true,
+  const { frontProxy, log, tls } = options;
+  const context = (): SecureContextOptions => {
+    const { ca, cert, key } = tls.current;
+    return { cert, key, ca: [frontProxy.current.authorities, ca] };
   };
+  const verification = { requestCert: true, rejectUnauthorized: true };
   // a log may be followed for hours; kube-apiserver bounds the short calls
-  const server = createServer({ ...tls, requestTimeout: 0 }, (incoming, response) => {
+  const server = createServer({ ...context(), ...verification, requestTimeout: 0 }, (incoming, response) => {
     serve(options, incoming, response).catch((error: unknown) => {
       answerError(options, incoming, response, error);
     });
   });
+  const renew = (): void => {
+    server.setSecureContext(context());
+  };
+  const stopRenewing = tls.onRenewal(renew);
+  frontProxy.onChange(renew);
   const upgrades = new Upgrades();
   server.on("upgrade", (incoming: IncomingMessage, socket: Duplex, head: Buffer) => {
     upgrade(options, upgrades, incoming, socket, head).catch((error: unknown) => {
@@ -81,6 +87,7 @@ export async function startApiServer(options: ApiServerOptions): Promise<Listeni
   return {
     port: listening.port,
     close: async () => {
+      stopRenewing();
       upgrades.close();
       await listening.close();
     },
@@ -94,7 +101,7 @@ async function upgrade(
   socket: Duplex,
   head: Buffer,
 ): Promise<void> {
-  checkFrontProxy(incoming, options.allowedNames);
+  identify(options, incoming);
   const [pathname = "/"] = (incoming.url ?? "/").split("?");
   const path = parseActorPath(pathname);
   const handle = path === undefined ? undefined : options.upgrades?.[path.subresource];
@@ -114,7 +121,7 @@ async function actorOf(client: KubeClient, { name, namespace }: ActorPath): Prom
 }
 
 async function serve(options: ApiServerOptions, incoming: IncomingMessage, response: ServerResponse): Promise<void> {
-  checkFrontProxy(incoming, options.allowedNames);
+  identify(options, incoming);
   const url = incoming.url ?? "/";
   const [pathname = "/"] = url.split("?");
   const search = url.slice(pathname.length);
@@ -158,11 +165,10 @@ async function serve(options: ApiServerOptions, incoming: IncomingMessage, respo
   await handler.handle({ actor, path, query, search, caller, incoming, response, signal: abort.signal });
 }
 
-function checkFrontProxy(incoming: IncomingMessage, allowedNames: readonly string[]): void {
-  const name = (incoming.socket as TLSSocket).getPeerCertificate().subject.CN;
-  if (typeof name === "string" && allowedNames.includes(name)) return;
-  const message = `client certificate "${String(name)}" is not among --requestheader-allowed-names`;
-  throw new SubstrateError("FORBIDDEN", `${message}: ask kube-apiserver instead of this server`);
+/** Throws FORBIDDEN. */
+function identify({ frontProxy, operatorName, tls }: ApiServerOptions, { socket }: IncomingMessage): Peer {
+  const partAuthorities = tls.current.ca.toString();
+  return peerOf(socket as TLSSocket, { frontProxy: frontProxy.current, partAuthorities, operatorName });
 }
 
 const extraPrefix = "x-remote-extra-";
