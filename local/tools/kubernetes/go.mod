@@ -1,4 +1,4 @@
-// Builds kube-apiserver, kube-controller-manager and kubectl. The requirements are those of k8s.io/kubernetes v1.34.4
+// Builds kubectl and everything that a control plane and a node run. The requirements are those of k8s.io/kubernetes v1.34.4
 // with its staging modules (v0.0.0 there) taken at their published v0.34.4.
 
 module substrate.run/tools/kubernetes
