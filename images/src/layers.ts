@@ -3,8 +3,7 @@ import { copyFile, chmod, mkdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { toolSettings } from "@substrate/local/config.ts";
-import { findTool } from "@substrate/local/tools/find.ts";
-import { toolTable } from "@substrate/local/tools/table.ts";
+import { findTools } from "@substrate/local/tools/find.ts";
 import { type Buildah } from "./buildah.ts";
 import { type DebianPackages, type DebianPackage } from "./debian.ts";
 import { keyOf, programState, sourcesHash } from "./inputs.ts";
@@ -36,18 +35,13 @@ export async function nodeLayer(): Promise<Layer> {
 }
 
 export async function toolsLayer(image: PartImage): Promise<Layer> {
-  const settings = toolSettings();
-  const tools = image.tools.map((name) => {
-    const tool = toolTable.find((one) => one.name === name);
-    const found = tool === undefined ? undefined : findTool(tool, settings);
-    if (tool === undefined || found === undefined) throw new Error(`${name} is missing; run: node local/setup.mjs`);
-    return { binary: tool.binary, path: found.path };
-  });
+  const paths = findTools(toolSettings());
+  const tools = image.tools.map((name) => ({ name, path: paths[name] }));
   return {
-    what: tools.map(({ binary }) => binary).join(", "),
+    what: tools.map(({ name }) => name).join(", "),
     key: keyOf("tools", await Promise.all(tools.map(({ path }) => programState(path)))),
     async fill(folder) {
-      for (const { binary, path } of tools) await installed(path, join(folder, "usr/local/bin", binary));
+      for (const { name, path } of tools) await installed(path, join(folder, "usr/local/bin", name));
     },
   };
 }

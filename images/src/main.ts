@@ -2,8 +2,7 @@ import { copyFile, mkdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { toolSettings } from "@substrate/local/config.ts";
-import { findTool } from "@substrate/local/tools/find.ts";
-import { toolTable } from "@substrate/local/tools/table.ts";
+import { findTools } from "@substrate/local/tools/find.ts";
 import { type BuiltImage, buildImages } from "./build.ts";
 import { callersFolder } from "./config.ts";
 import { run } from "./program.ts";
@@ -39,11 +38,9 @@ function named(values: readonly string[]): ImageName[] {
 }
 
 async function push(image: BuiltImage, registry: string, insecure: boolean, signal: AbortSignal): Promise<string> {
-  const tool = toolTable.find(({ name }) => name === "crane");
-  const found = tool === undefined ? undefined : findTool(tool, toolSettings());
-  if (found === undefined) throw new Error("crane is missing; run: node local/setup.mjs");
+  const { crane } = findTools(toolSettings());
   const reference = `${registry.replace(/\/+$/, "")}/${image.reference}`;
-  await run(found.path, ["push", ...(insecure ? ["--insecure"] : []), image.archive, reference], { signal });
+  await run(crane, ["push", ...(insecure ? ["--insecure"] : []), image.archive, reference], { signal });
   return reference;
 }
 

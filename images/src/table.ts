@@ -1,4 +1,4 @@
-import { type ToolName } from "@substrate/local/tools/table.ts";
+import { type ToolPaths } from "@substrate/local/tools/find.ts";
 
 /** One image of a part of Substrate. */
 export interface PartImage {
@@ -10,7 +10,7 @@ export interface PartImage {
   /** Debian's packages beside `commonPackages`. */
   packages: readonly string[];
   /** Go programs in /usr/local/bin. */
-  tools: readonly ToolName[];
+  tools: readonly Extract<keyof ToolPaths, "runsc" | "crane" | "umoci">[];
   /** Native npm packages that cannot be bundled. */
   native: boolean;
   user: string;
