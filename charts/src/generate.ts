@@ -1,19 +1,13 @@
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { parseArgs } from "node:util";
-import { manifestFiles } from "./chart-files.ts";
-import { rbacPage } from "./rbac-page.ts";
-import { valuesPage } from "./values-page.ts";
+import { generatedFiles } from "./all.ts";
 
 const root = join(import.meta.dirname, "../..");
 /** Nothing but what is generated is in these. */
 const ownFolders = ["crds", "policies", "rbac"].map((name) => `charts/substrate/templates/${name}`);
 
-const generated = [
-  ...manifestFiles(),
-  { path: "charts/substrate/README.md", text: valuesPage() },
-  { path: "docs/reference/rbac.md", text: rbacPage() },
-];
+const generated = generatedFiles();
 
 async function contentOf<T>(read: () => Promise<T>, missing: T): Promise<T> {
   try {

@@ -74,6 +74,8 @@ export function apiserverFlags(files: ControlPlaneFiles, ports: ControlPlanePort
     `--service-account-signing-key-file=${files.serviceAccountKey}`,
     `--service-cluster-ip-range=${SERVICE_RANGE}`,
     "--endpoint-reconciler-type=none",
+    // as clusters have it, so that what is made for clusters is accepted here; no kubelet would run it
+    "--allow-privileged",
     // ServiceAccount needs pods' machinery; TaintNodesByCondition would taint the Node object for ever, as no kubelet
     // reports for it
     "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
