@@ -80,6 +80,7 @@ const ledger = new MemoryLedger({
 const images = await ImageStore.open({
   dir: config.stateDir,
   crane: config.tools.crane,
+  registryConfigPath: config.registryConfigPath,
   umoci: config.tools.umoci,
   allowLocalImages: config.allowLocalImages,
   log,

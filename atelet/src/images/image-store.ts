@@ -10,6 +10,7 @@ import { type Images, type UnpackedImage } from "./images.ts";
 import { layoutTag, readLayout, umociLayout, type LayoutImage } from "./layout.ts";
 import { ProgramError, runProgram } from "./program.ts";
 import { parseReference, type ImageReference } from "./reference.ts";
+import { readRegistryConfig } from "./registry-config.ts";
 import { Registry, type RegistryOptions } from "./registry.ts";
 import { inventory, lookUpUser, makeMountPoints, RootfsError } from "./rootfs.ts";
 
@@ -66,8 +67,12 @@ export class ImageStore implements Images {
     this.#registry = new Registry(options);
   }
 
-  /** Opens the folder, made if it is missing, and removes what an earlier process did not finish. */
+  /**
+   * Opens the folder, made if it is missing, and removes what an earlier process did not finish. Throws
+   * IMAGE_UNAVAILABLE if the registries' configuration is wrong.
+   */
   static async open(options: ImageStoreOptions): Promise<ImageStore> {
+    if (options.registryConfigPath !== undefined) await readRegistryConfig(options.registryConfigPath);
     const folder = join(options.dir, "images");
     await mkdir(folder, { recursive: true, mode: 0o700 });
     await removeFolder(join(folder, temporaryFolder));

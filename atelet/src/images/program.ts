@@ -20,11 +20,12 @@ const shownLines = 4;
  * Runs a tool and returns its stdout; kills it after `timeoutMs`. Throws ProgramError.
  *
  * @param options.cwd absolute.
+ * @param options.env besides this process's own.
  */
 export function runProgram(
   path: string,
   args: readonly string[],
-  options: { timeoutMs: number; cwd?: string },
+  options: { timeoutMs: number; cwd?: string; env?: Readonly<Record<string, string>> },
 ): Promise<string> {
   return new Promise((resolve, reject) => {
     const settings = {
@@ -33,7 +34,10 @@ export function runProgram(
       maxBuffer: maxOutputBytes,
       ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
     };
-    execFile(path, args, settings, (error, stdout, stderr) => {
+    const variables = Object.entries(options.env ?? {}).map(([name, value]) => `${name}=${value}`);
+    // env(1) adds to the environment, which only config.ts reads
+    const [program, all] = variables.length === 0 ? [path, args] : ["/usr/bin/env", [...variables, path, ...args]];
+    execFile(program, all, settings, (error, stdout, stderr) => {
       if (!error) {
         resolve(stdout);
         return;
