@@ -109,7 +109,9 @@ it("pulls from a private registry with its own authority, and takes a changed pu
   });
   const other = await (await configured({ pullSecrets: [], caFile: join(dir, "ca.crt") })).resolve(image).catch(String);
   expect(other).toContain(`no pull secret has an entry for ${guarded}`);
-  await expect((await configured({ pullSecrets })).resolve(image)).rejects.toThrow(/name a file with its authority as caFile/);
+  await expect((await configured({ pullSecrets })).resolve(image)).rejects.toThrow(
+    /name a file with its authority as caFile/,
+  );
 });
 
 it("asks a mirror first, then the image's own registry, and tells of both", async () => {

@@ -20,7 +20,7 @@ import { downloadFile } from "./download.ts";
 import { isConditionFailed, isMissing } from "./failure.ts";
 import { defaultLimits, partBytesFor, type S3Limits } from "./limits.ts";
 import { probe } from "./probe.ts";
-import { completedPart, multipart, uploadFile } from "./upload.ts";
+import { multipart, uploadFile } from "./upload.ts";
 
 /** As many as one request takes. */
 const deletedAtOnce = 1_000;
@@ -161,14 +161,14 @@ export class S3Store implements ObjectStore {
 
   async #copyParts(source: string, to: string, sizeBytes: number): Promise<void> {
     const partBytes = partBytesFor(sizeBytes, this.#connection.limits.copyBytes);
-    await multipart(this.#connection, to, async (target) => {
+    await multipart(this.#connection, to, {}, async (target) => {
       const parts: CompletedPart[] = [];
       for (let start = 0; start < sizeBytes; start += partBytes) {
         const number = parts.length + 1;
         const range = `bytes=${start}-${Math.min(start + partBytes, sizeBytes) - 1}`;
         const part = { ...target, PartNumber: number, CopySource: source, CopySourceRange: range };
         const copied = await this.#connection.client.send(new UploadPartCopyCommand(part), this.#connection.large());
-        parts.push(completedPart(number, copied.CopyPartResult));
+        parts.push({ PartNumber: number, ETag: copied.CopyPartResult?.ETag });
       }
       return parts;
     });

@@ -75,7 +75,7 @@ async function putParts(
 ): Promise<Copied> {
   const { key, sizeBytes } = source;
   const hash = createHash("sha256");
-  await multipart(connection, key, async (target) => {
+  await multipart(connection, key, { ChecksumAlgorithm: "CRC32" }, async (target) => {
     const failed = new AbortController();
     const parts: Promise<CompletedPart>[] = [];
     try {
@@ -121,35 +121,29 @@ async function sendPart(
     new UploadPartCommand({ ...target, PartNumber: number, Body: body, ContentLength: body.length }),
     connection.large(signal),
   );
-  return completedPart(number, sent);
-}
-
-/** What the server wants to hear of a part at the end: never what it lists, which may be a part that was cut. */
-export function completedPart(
-  number: number,
-  sent: { ETag?: string | undefined; ChecksumCRC32?: string | undefined } | undefined,
-): CompletedPart {
+  // What the server answered: never what it lists, which may be a part that was cut.
   return {
     PartNumber: number,
-    ETag: sent?.ETag,
-    ...(sent?.ChecksumCRC32 === undefined ? {} : { ChecksumCRC32: sent.ChecksumCRC32 }),
+    ETag: sent.ETag,
+    ...(sent.ChecksumCRC32 === undefined ? {} : { ChecksumCRC32: sent.ChecksumCRC32 }),
   };
 }
 
 /**
- * Makes an object of parts. Should `send` or the end of it fail, the parts are removed; those that a killed process
+ * Makes an object of parts. What checksum parts have is to be said first, and at the end again with each of them. Should `send` or the end of it fail, the parts are removed; those that a killed process
  * leaves go when a store is opened a day later.
  */
 export async function multipart(
   connection: S3Connection,
   key: string,
+  checksums: { ChecksumAlgorithm?: "CRC32" },
   send: (target: UploadTarget) => Promise<CompletedPart[]>,
 ): Promise<void> {
   const { client, settings } = connection;
   const object = { Bucket: settings.bucket, Key: connection.key(key) };
   const mark = randomUUID();
   const created = await client.send(
-    new CreateMultipartUploadCommand({ ...object, Metadata: { [markName]: mark } }),
+    new CreateMultipartUploadCommand({ ...object, ...checksums, Metadata: { [markName]: mark } }),
     connection.small(),
   );
   if (created.UploadId === undefined) {
