@@ -86,6 +86,10 @@ const images = await ImageStore.open({
   log,
 });
 const stores = new Stores(config.stores);
+// nothing waits for it: actors on this node need no store to wake
+void stores.failures().then((failures) => {
+  for (const [name, error] of failures) log.error("a store cannot be used; it is tried again", { store: name, error });
+});
 const registry = createRegistry();
 const hub = new RouteHub({
   podAddress: config.advertiseAddress,

@@ -1,8 +1,9 @@
 import { randomBytes } from "node:crypto";
-import { mkdtemp, readFile, rm, truncate, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { ObjectSnapshotStore } from "@substrate/atelet/store/object-snapshots.ts";
 import { claimStore, openStore } from "@substrate/atelet/store/open.ts";
 import { type StoreSettings, storeSettings } from "@substrate/atelet/store/settings.ts";
 import { S3Server } from "./s3-server.ts";
@@ -86,6 +87,48 @@ describe.each(["folder", "bucket"] as const)("a store in a %s", (kind) => {
     for (const claim of claims)
       if (claim.status === "rejected") expect(claim.reason).toMatchObject({ code: "STORE_FOREIGN" });
     await other.close();
+  });
+
+  it("keeps an actor's generations, from the first claim to the deletion", async () => {
+    const snapshots = new ObjectSnapshotStore(store);
+    const prefix = { clusterUid: "c", namespaceUid: "n", actorUid: "a" };
+    const tag = { ...prefix, actorUid: "t" };
+    const image = join(dir, `image-${round}`);
+    await mkdir(image);
+    for (const [name, size] of [
+      ["pages.img", 9 << 20],
+      ["checkpoint.img", 1000],
+    ] as const) {
+      await writeFile(join(image, name), randomBytes(size));
+    }
+    const manifest = (generation: number, epoch: number) => ({
+      format: 1 as const,
+      actor: { uid: "a", namespace: "d", name: "a" },
+      generation,
+      epoch,
+      revision: "r",
+      imageDigest: "sha256:0",
+      fidelity: "Memory" as const,
+      sandbox: { class: "gvisor" as const, runtime: "x", architecture: "amd64" },
+      createdAt: "2026-01-01T00:00:00Z",
+    });
+    await snapshots.claim(prefix, 1);
+    await snapshots.commit(prefix, manifest(1, 1), image);
+    await snapshots.commit(prefix, manifest(2, 1), image);
+    expect(await snapshots.claim(prefix, 2)).toMatchObject({ epoch: 2, generation: 2, manifest: "2-1/manifest.json" });
+    await expect(snapshots.commit(prefix, manifest(3, 1), image)).rejects.toMatchObject({ code: "SUPERSEDED" });
+    await snapshots.copy({ prefix, key: "2-1/manifest.json" }, tag, { uid: "t", namespace: "d", name: "t" });
+    await snapshots.collect(prefix, 1, 1);
+    await snapshots.deletePrefix(prefix);
+    expect((await store.list("")).every((key) => key.startsWith("c/n/t/"))).toBe(true);
+    await mkdir(join(dir, `fetched-${round}`));
+    await snapshots.download(tag, "1-1/manifest.json", join(dir, `fetched-${round}`));
+    const [stored, fetched] = await Promise.all(
+      ["image", "fetched"].map((folder) => readFile(join(dir, `${folder}-${round}`, "pages.img"))),
+    );
+    expect(stored?.equals(fetched ?? Buffer.alloc(0))).toBe(true);
+    await snapshots.deletePrefix(tag);
+    expect(await store.list("")).toEqual([]);
   });
 
   it("stores files of every size and gives back what was stored, or says that it is damaged", async () => {

@@ -7,7 +7,7 @@ import { type Head, type Manifest } from "./store.ts";
 
 /** The installer's stores by name; each is opened at its first use, so that one that is down hinders nobody else. */
 export class Stores {
-  readonly #stores: ReadonlyMap<string, SnapshotStore>;
+  readonly #stores: ReadonlyMap<string, OpenedOnUse>;
 
   constructor(stores: ReadonlyMap<string, StoreSettings>) {
     this.#stores = new Map([...stores].map(([name, settings]) => [name, new OpenedOnUse(settings)]));
@@ -15,6 +15,24 @@ export class Stores {
 
   names(): string[] {
     return [...this.#stores.keys()];
+  }
+
+  /**
+   * Opens each bucket once, so that one that can't be used is known at the start and not at the first upload. A folder
+   * waits for its first use, as it may be mounted until then.
+   */
+  async failures(): Promise<Map<string, unknown>> {
+    const failures = new Map<string, unknown>();
+    const buckets = [...this.#stores].filter(([, store]) => store.kind === "bucket");
+    const openings = buckets.map(async ([name, store]) => {
+      try {
+        await store.open();
+      } catch (error) {
+        failures.set(name, error);
+      }
+    });
+    await Promise.all(openings);
+    return failures;
   }
 
   /** Throws INVALID, naming the configured ones. */
@@ -31,10 +49,15 @@ export class Stores {
 /** A store that is opened, and claimed for this cluster, before it is first used; a failure is tried again next time. */
 class OpenedOnUse implements SnapshotStore {
   readonly #settings: StoreSettings;
-  #opened: Promise<SnapshotStore> | undefined;
+  #opened: ReturnType<typeof openStore> | undefined;
+  #claimed: Promise<SnapshotStore> | undefined;
 
   constructor(settings: StoreSettings) {
     this.#settings = settings;
+  }
+
+  get kind(): StoreSettings["kind"] {
+    return this.#settings.kind;
   }
 
   async head(prefix: ActorPrefix): Promise<Head | undefined> {
@@ -81,19 +104,30 @@ class OpenedOnUse implements SnapshotStore {
     await (await this.#open(prefix)).deletePrefix(prefix);
   }
 
-  #open({ clusterUid }: ActorPrefix): Promise<SnapshotStore> {
-    this.#opened ??= this.#openAndClaim(clusterUid).catch((error: unknown) => {
+  /** @returns the store, whoever has claimed it. */
+  open(): ReturnType<typeof openStore> {
+    this.#opened ??= openStore(this.#settings).catch((error: unknown) => {
       this.#opened = undefined;
       throw error;
     });
     return this.#opened;
   }
 
+  #open({ clusterUid }: ActorPrefix): Promise<SnapshotStore> {
+    this.#claimed ??= this.#openAndClaim(clusterUid).catch((error: unknown) => {
+      this.#claimed = undefined;
+      throw error;
+    });
+    return this.#claimed;
+  }
+
   async #openAndClaim(clusterUid: string): Promise<SnapshotStore> {
-    const store = await openStore(this.#settings);
+    const store = await this.open();
     try {
       await claimStore(store, clusterUid, this.#settings.url);
     } catch (error) {
+      // a folder that was mounted over is another one: what is opened next is what is there then
+      this.#opened = undefined;
       await store.close();
       throw error;
     }
