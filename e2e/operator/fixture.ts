@@ -154,7 +154,7 @@ export class Fixture {
           throw new Error(`the operator ended with ${String(child.exitCode)}: ${this.log()}`);
         if (terms() === before) throw new Error(`the operator does not lead: ${this.log()}`);
       },
-      { deadlineMs: 20_000 },
+      { deadlineMs: 40_000 },
     );
   }
 

@@ -34,6 +34,11 @@ export class Leadership {
     return this.#holder.held !== undefined;
   }
 
+  /** The Lease may be free now: it is tried for at once. */
+  kick(): void {
+    this.#holder.kick();
+  }
+
   /** Throws SHUTTING_DOWN while this process does not lead. */
   proof(): Leader {
     const held = this.#holder.held;

@@ -13,6 +13,7 @@ import { execHandler } from "./api/exec.ts";
 import { operationsHandler, usageHandler } from "./api/inspection.ts";
 import { nodesHandler } from "./api/nodes.ts";
 import { logHandler } from "./api/log.ts";
+import { Forward } from "./api/forward.ts";
 import { FrontProxy } from "./api/front-proxy.ts";
 import { proxyHandler } from "./api/proxy.ts";
 import { startApiServer } from "./api/server.ts";
@@ -100,6 +101,7 @@ async function run(config: OperatorConfig, log: Logger, signal: AbortSignal): Pr
       client,
       namespace,
       address: config.advertiseAddress,
+      apiAddress: config.apiAdvertiseAddress,
       clusterUid,
       tls,
       leaseDurationMs: config.leaseDurationMs,
@@ -110,7 +112,7 @@ async function run(config: OperatorConfig, log: Logger, signal: AbortSignal): Pr
         void apiService?.run(leading);
       },
     });
-    const { actors, atelets, choices, leadership, operations, waker } = operator;
+    const { actors, atelets, choices, leaders, leadership, operations, waker } = operator;
     const routerName = `system:serviceaccount:${namespace}:router`;
     const rpc = await startRpcServer({
       address: config.grpcListen,
@@ -127,6 +129,11 @@ async function run(config: OperatorConfig, log: Logger, signal: AbortSignal): Pr
         config.frontProxy === undefined
           ? await FrontProxy.ofCluster(client, log, signal)
           : FrontProxy.fromFiles(config.frontProxy),
+      forward: new Forward({
+        tls,
+        leading: () => leadership.leading,
+        leaderAddress: () => leaders.apiAddress,
+      }),
       operatorName: commonName("operator", namespace),
       client,
       handlers: {

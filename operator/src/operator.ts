@@ -22,6 +22,7 @@ import { Freshest } from "./freshest.ts";
 import { Golden } from "./golden.ts";
 import { Hold } from "./hold.ts";
 import { KeepRunning } from "./keep-running.ts";
+import { Leaders, apiAddressAnnotation, operatorLabels, operatorLease, operatorSelector } from "./leaders.ts";
 import { Leadership } from "./leader.ts";
 import { OperatorMetrics } from "./metrics.ts";
 import { Operations } from "./operations.ts";
@@ -44,6 +45,8 @@ export interface OperatorOptions {
   namespace: string;
   /** `host:port` of the WakeService, for the Lease. */
   address: string;
+  /** `host:port` of the aggregated API, likewise. */
+  apiAddress: string;
   /** Root of the cluster's data in the stores. */
   clusterUid: string;
   tls: TlsSource;
@@ -60,6 +63,7 @@ interface Cache {
   snapshots: Reflector<Snapshot>;
   nodes: Reflector<Node>;
   leases: Reflector<Lease>;
+  operators: Reflector<Lease>;
 }
 
 type Kind = "Template" | "Actor" | "Snapshot";
@@ -71,6 +75,7 @@ export class Operator {
   readonly actors: Reflector<Actor>;
   readonly atelets: Atelets;
   readonly leadership: Leadership;
+  readonly leaders: Leaders;
   readonly waker: Waker;
   readonly operations: Operations;
   readonly choices: Choices;
@@ -90,23 +95,27 @@ export class Operator {
       snapshots: new Reflector(client, snapshots, { log }),
       nodes: new Reflector(client, nodes, { log }),
       leases: new Reflector(client, leases, { log, namespace, labelSelector: ateletSelector }),
+      operators: new Reflector(client, leases, { log, namespace, labelSelector: operatorSelector }),
     };
     this.actors = this.#cache.actors;
     const newHolder = (): LeaseHolder =>
       new LeaseHolder({
         client,
         namespace,
-        name: "substrate-operator",
+        name: operatorLease,
         identity: randomUUID(),
         durationMs: options.leaseDurationMs,
-        labels: { "substrate.run/part": "operator" },
-        annotations: { "substrate.run/address": options.address },
+        labels: operatorLabels,
+        annotations: { "substrate.run/address": options.address, [apiAddressAnnotation]: options.apiAddress },
         takeOver: "WhenExpired",
         // the atelets refuse terms below the highest they have heard, also after somebody has deleted the Lease
         firstTerm: unixSeconds,
         log,
       });
     this.leadership = new Leadership(newHolder, options.leaseDurationMs, log);
+    this.leaders = new Leaders(this.#cache.operators, namespace, () => {
+      this.leadership.kick();
+    });
     this.atelets = new Atelets({
       leases: this.#cache.leases,
       nodes: this.#cache.nodes,
@@ -247,8 +256,15 @@ export class Operator {
       ([, reflector]) => !(reflector as { isSynced: boolean }).isSynced,
     );
     if (unsynced !== undefined) return `${unsynced[0]} are not read yet`;
-    if (!this.leadership.leading) return "the Lease substrate-operator is not ours";
+    if (!this.leadership.leading) return this.#standbyProblem();
     return this.atelets.problem(this.leadership.proof().term);
+  }
+
+  /** A standby is ready: it hands on to the leader. Our own predecessor's Lease is none to wait behind. */
+  #standbyProblem(): string | undefined {
+    const { apiAddress } = this.leaders;
+    if (apiAddress === undefined) return "no operator holds the Lease substrate-operator";
+    return apiAddress === this.#options.apiAddress ? "the Lease substrate-operator is not ours" : undefined;
   }
 
   async #lead(): Promise<void> {

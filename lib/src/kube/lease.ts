@@ -64,6 +64,7 @@ export class LeaseHolder {
   readonly #now: () => number;
   #held: HeldLease | undefined;
   #lost: (LeaseResult & { outcome: "lost" }) | undefined;
+  #kicked = new AbortController();
   /** The other holder's record, and since when we have seen it unchanged. */
   #observed: { record: string; sinceMs: number } | undefined;
 
@@ -98,6 +99,7 @@ export class LeaseHolder {
     const stopped = (): boolean => signal.aborted;
     while (!stopped()) {
       let delayMs = everyMs;
+      this.#kicked = new AbortController();
       try {
         const result = await this.step({ signal, timeoutMs: this.#remainingMs() });
         onResult(result);
@@ -108,8 +110,14 @@ export class LeaseHolder {
         this.#options.log.warn("lease not renewed", { lease: this.#options.name, error });
       }
       if (this.#held !== undefined) delayMs = Math.min(delayMs, this.#remainingMs());
-      await sleep(delayMs, undefined, { signal }).catch(() => undefined);
+      const woken = AbortSignal.any([signal, this.#kicked.signal]);
+      await sleep(delayMs, undefined, { signal: woken }).catch(() => undefined);
     }
+  }
+
+  /** Ends the pause of `run` while the Lease isn't ours: somebody has seen that it is free. */
+  kick(): void {
+    if (this.#held === undefined) this.#kicked.abort();
   }
 
   /** Gives the Lease back, so that the next holder need not wait. Does nothing when it isn't ours. */

@@ -10,6 +10,7 @@ import { type Logger } from "@substrate/lib/log.ts";
 import { type TlsSource } from "@substrate/lib/rpc/tls.ts";
 import { type Caller } from "./access.ts";
 import { discovery, groupVersion } from "./discovery.ts";
+import { type Forward, noLeader } from "./forward.ts";
 import { type FrontProxy } from "./front-proxy.ts";
 import { type ActorPath, parseActorPath } from "./paths.ts";
 import { type Peer, peerOf } from "./peers.ts";
@@ -47,6 +48,8 @@ export interface ApiServerOptions {
   upgrades?: Record<string, UpgradeHandler>;
   /** GET of the cluster's nodes. */
   nodes?: (response: ServerResponse) => void;
+  /** Where several operators are: to the one that leads. */
+  forward?: Forward;
   log: Logger;
 }
 
@@ -89,6 +92,7 @@ export async function startApiServer(options: ApiServerOptions): Promise<Listeni
     close: async () => {
       stopRenewing();
       upgrades.close();
+      options.forward?.close();
       await listening.close();
     },
   };
@@ -101,7 +105,11 @@ async function upgrade(
   socket: Duplex,
   head: Buffer,
 ): Promise<void> {
-  identify(options, incoming);
+  const peer = identify(options, incoming);
+  if (mustForward(options, peer)) {
+    options.forward?.upgrade(incoming, socket, head);
+    return;
+  }
   const [pathname = "/"] = (incoming.url ?? "/").split("?");
   const path = parseActorPath(pathname);
   const handle = path === undefined ? undefined : options.upgrades?.[path.subresource];
@@ -114,6 +122,13 @@ async function upgrade(
   });
 }
 
+/** Throws SHUTTING_DOWN when another operator has taken this one for the leader. */
+function mustForward({ forward }: ApiServerOptions, peer: Peer): boolean {
+  if (forward?.isNeeded !== true) return false;
+  if (peer === "operator") throw noLeader();
+  return true;
+}
+
 async function actorOf(client: KubeClient, { name, namespace }: ActorPath): Promise<Actor> {
   const actor = await client.get(actors, name, namespace);
   if (actor === undefined) throw new SubstrateError("UNKNOWN_ACTOR", `Actor ${namespace}/${name} does not exist`);
@@ -121,7 +136,7 @@ async function actorOf(client: KubeClient, { name, namespace }: ActorPath): Prom
 }
 
 async function serve(options: ApiServerOptions, incoming: IncomingMessage, response: ServerResponse): Promise<void> {
-  identify(options, incoming);
+  const peer = identify(options, incoming);
   const url = incoming.url ?? "/";
   const [pathname = "/"] = url.split("?");
   const search = url.slice(pathname.length);
@@ -134,11 +149,16 @@ async function serve(options: ApiServerOptions, incoming: IncomingMessage, respo
     answerJson(response, 200, document);
     return;
   }
+  const path = parseActorPath(pathname);
+  // a router answers for the actor, whoever leads
+  if (path?.subresource !== "proxy" && mustForward(options, peer)) {
+    await options.forward?.web(incoming, response);
+    return;
+  }
   if (options.nodes !== undefined && pathname === `/apis/${groupVersion}/nodes` && incoming.method === "GET") {
     options.nodes(response);
     return;
   }
-  const path = parseActorPath(pathname);
   const handler = path === undefined ? undefined : options.handlers[path.subresource];
   if (path !== undefined && options.upgrades?.[path.subresource] !== undefined) {
     throw badRequest(
