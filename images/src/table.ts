@@ -65,6 +65,7 @@ export const partImages: Readonly<Record<PartName, PartImage>> = {
       "writeback-worker.mjs": "atelet/src/writeback/worker.ts",
       "lane-worker.mjs": "atelet/src/network/lane-worker.ts",
       "copy-worker.mjs": "atelet/src/store/copy-worker.ts",
+      "s3-worker.mjs": "atelet/src/store/s3/s3-worker.ts",
     },
     main: "supervisor.mjs",
     // libnftables, tar, cp, du and umount are used by the atelet; nft, ip, a shell and the rest by who looks into it
