@@ -107,10 +107,19 @@ export class FakeAtelet {
   #sequence = 0n;
   #address = "127.0.0.1:0";
 
-  constructor(nodeName: string, client: KubeClient, tls: TlsSource) {
+  /** Generations in the store of actors that were released, by the actor's uid; shared by the nodes of a cluster. */
+  readonly #head: Map<string, Generation[]>;
+
+  constructor(
+    nodeName: string,
+    client: KubeClient,
+    tls: TlsSource,
+    head: Map<string, Generation[]> = new Map<string, Generation[]>(),
+  ) {
     this.nodeName = nodeName;
     this.#client = client;
     this.#tls = tls;
+    this.#head = head;
   }
 
   async start(): Promise<void> {
@@ -186,6 +195,13 @@ export class FakeAtelet {
 
   async stop(): Promise<void> {
     await this.#server?.stop(0);
+  }
+
+  /** As at a pod's end: nobody holds the node's Lease any more. */
+  async giveLeaseBack(): Promise<void> {
+    const lease = await this.#client.get(leases, this.nodeName, "substrate-system");
+    if (lease === undefined) throw new Error(`node ${this.nodeName} has no Lease`);
+    await this.#client.replace(leases, { ...lease, spec: { leaseDurationSeconds: 30 } });
   }
 
   /** As after a machine's restart: another session, no sandbox alive. */
@@ -287,7 +303,7 @@ export class FakeAtelet {
       grant,
       state: ActorState.ACTOR_STATE_SUSPENDED,
       held,
-      generations: [],
+      generations: this.#head.get(actor.uid) ?? [],
       lastOperation: undefined,
       crash: undefined,
       lastActivityUnixMs: 0n,
@@ -406,10 +422,16 @@ export class FakeAtelet {
     const uid = actor?.uid ?? "";
     this.#note("release", uid, epoch);
     const report = this.actors.get(uid);
-    if (!deleting && report?.state === ActorState.ACTOR_STATE_RUNNING)
-      throw new SubstrateError("NOT_RELEASABLE", "runs");
+    const [newest] = report?.generations ?? [];
+    const isUnsaved = newest !== undefined && newest.storageState !== StorageState.STORAGE_STATE_COMPLETED;
+    if (!deleting && (report?.state === ActorState.ACTOR_STATE_RUNNING || isUnsaved))
+      throw new SubstrateError("NOT_RELEASABLE", "runs, or is not saved");
     if (deleting) await this.deleteGate;
-    else if (report !== undefined) this.storedRevisions.set(uid, report.revision);
+    else if (report !== undefined) {
+      this.storedRevisions.set(uid, report.revision);
+      const stored = report.generations.map((generation) => ({ ...generation, local: false }));
+      this.#head.set(uid, stored);
+    }
     this.released.set(uid, Number(epoch));
     this.actors.delete(uid);
     for (const watcher of this.#watchers) watcher({ $case: "gone", value: { uid, epoch } });

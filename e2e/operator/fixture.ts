@@ -7,6 +7,7 @@ import { type AddressInfo } from "node:net";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { type Actor, actors, type Template, templates } from "@substrate/crds/index.ts";
+import { type Generation } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { WakeServiceClient } from "@substrate/lib/gen/substrate/operator/v1/wake.ts";
 import { KubeClient } from "@substrate/lib/kube/client.ts";
 import { loadKubeConfig } from "@substrate/lib/kube/config.ts";
@@ -30,6 +31,8 @@ const root = join(import.meta.dirname, "../..");
 export class Fixture {
   readonly client: KubeClient;
   readonly atelet: FakeAtelet;
+  /** Of another node, not started, with the same store. */
+  readonly newAtelet: (nodeName: string) => FakeAtelet;
   readonly logFile: string;
   readonly #cp: TestControlPlane;
   readonly #arguments: string[];
@@ -42,6 +45,7 @@ export class Fixture {
     cp: TestControlPlane;
     client: KubeClient;
     atelet: FakeAtelet;
+    newAtelet: (nodeName: string) => FakeAtelet;
     arguments: string[];
     router: Server;
     wakes: WakeServiceClient;
@@ -50,6 +54,7 @@ export class Fixture {
     this.#cp = parts.cp;
     this.client = parts.client;
     this.atelet = parts.atelet;
+    this.newAtelet = parts.newAtelet;
     this.#arguments = parts.arguments;
     this.#router = parts.router;
     this.#wakes = parts.wakes;
@@ -57,7 +62,7 @@ export class Fixture {
     this.logFile = join(parts.cp.folder, "operator.log");
   }
 
-  static async start(options: TestControlPlaneOptions = {}): Promise<Fixture> {
+  static async start(options: TestControlPlaneOptions & { nodeLostAfter?: string } = {}): Promise<Fixture> {
     const cp = await startControlPlane(options);
     const closing: (() => unknown)[] = [() => cp.stop()];
     try {
@@ -76,7 +81,9 @@ export class Fixture {
       const caFile = cp.plane.pki.authority.files.cert;
       const material = (pair: { cert: string; key: string }): TlsSource =>
         new TlsSource(loadTls({ caFile, certFile: pair.cert, keyFile: pair.key }));
-      const fake = new FakeAtelet("node-a", client, material(atelet));
+      const head = new Map<string, Generation[]>();
+      const newAtelet = (nodeName: string): FakeAtelet => new FakeAtelet(nodeName, client, material(atelet), head);
+      const fake = newAtelet("node-a");
       await fake.start();
       closing.unshift(() => fake.stop());
       const http = createServer((request, response) => {
@@ -108,11 +115,13 @@ export class Fixture {
         "metrics-listen": `127.0.0.1:${String(ports.metrics)}`,
         "lease-duration": "6",
         "log-level": "debug",
+        ...(options.nodeLostAfter && { "node-lost-after": options.nodeLostAfter }),
       };
       const fixture = new Fixture({
         cp,
         client,
         atelet: fake,
+        newAtelet,
         arguments: Object.entries(flags).flatMap(([flag, value]) => [`--${flag}`, value]),
         router: http,
         wakes,

@@ -61,6 +61,8 @@ export const errorCatalogue = {
   STORE_UNAVAILABLE: { grpc: grpcStatus.UNAVAILABLE, http: 503 },
   STORE_FOREIGN: { grpc: grpcStatus.FAILED_PRECONDITION, http: 503 },
   NODE_UNAVAILABLE: { grpc: grpcStatus.UNAVAILABLE, http: 503 },
+  /** The actor's node has been silent for so long that it counts as lost; nothing moves before it is back. */
+  NODE_LOST: { grpc: grpcStatus.UNAVAILABLE, http: 503 },
   SHUTTING_DOWN: { grpc: grpcStatus.UNAVAILABLE, http: 503 },
   FORBIDDEN: { grpc: grpcStatus.PERMISSION_DENIED, http: 403 },
   TIMEOUT: { grpc: grpcStatus.DEADLINE_EXCEEDED, http: 504 },

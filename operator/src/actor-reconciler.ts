@@ -25,6 +25,7 @@ import { type Operations } from "./operations.ts";
 import { isUnstartedFork, sourceTrouble } from "./origins.ts";
 import { type Plans } from "./plans.ts";
 import { type ReconcileResult } from "./queue.ts";
+import { type Residence } from "./residence.ts";
 import { SettledStates } from "./settled-states.ts";
 import { type EventFacts, statusEvents } from "./status-events.ts";
 import { type Waker } from "./wake.ts";
@@ -39,6 +40,7 @@ export interface ActorReconcilerOptions {
   deletion: Deletion;
   detachment: Detachment;
   plans: Plans;
+  residence: Residence;
   waker: Waker;
   operations: Operations;
   hold: Hold;
@@ -98,7 +100,7 @@ export class ActorReconciler {
   }
 
   async #converge(actor: Actor, findings: Findings): Promise<void> {
-    const { atelets, briefings, detachment, hold, keepRunning, waker } = this.#options;
+    const { atelets, briefings, detachment, hold, keepRunning, residence, waker } = this.#options;
     const { uid = "" } = actor.metadata;
     const nodeName = actor.status?.assignment?.nodeName;
     if (nodeName === undefined) {
@@ -108,7 +110,9 @@ export class ActorReconciler {
     const view = atelets.view(nodeName);
     const link = atelets.get(nodeName);
     if (link === undefined || !view.synced) {
-      soonest(findings, Math.max(0, nodeUnavailableAfterMs - view.unreachableMs));
+      const unavailableInMs = nodeUnavailableAfterMs - view.unreachableMs;
+      if (unavailableInMs > 0) soonest(findings, unavailableInMs);
+      soonest(findings, view.lostInMs);
       return;
     }
     const report = link.report(uid);
@@ -126,7 +130,8 @@ export class ActorReconciler {
     soonest(findings, held.requeueAfterMs);
     if (findings.standing !== undefined) await briefings.update(actor, link, report, findings.standing);
     soonest(findings, keepRunning.ensure(actor, report));
-    soonest(findings, await detachment.ensure(actor, link, report));
+    const leaves = residence.departure(actor)?.elsewhere === true;
+    soonest(findings, await detachment.ensure(actor, link, report, leaves));
   }
 
   /** An actor that runs under a void or unheard grant gets a new one at once; a sleeping one at its next wake. */
@@ -186,10 +191,11 @@ export class ActorReconciler {
     this.#options.hold.forget(uid);
     this.#options.keepRunning.forget(uid);
     this.#options.briefings.forget(uid);
+    this.#options.residence.forget(uid);
   }
 
   async #writeStatus(actor: Actor, findings: Findings): Promise<void> {
-    const { atelets, client, events, metrics, operations, snapshots, templates, waker } = this.#options;
+    const { atelets, client, events, metrics, operations, residence, snapshots, templates, waker } = this.#options;
     const { uid = "", name, namespace } = actor.metadata;
     const nodeName = actor.status?.assignment?.nodeName;
     const sourceName = actor.spec.source?.snapshotRef.name ?? "";
@@ -202,6 +208,7 @@ export class ActorReconciler {
       report: nodeName === undefined ? undefined : atelets.report(nodeName, uid),
       localNode: (generation) => atelets.localNode(uid, generation, hints.get(generation)),
       operations: operations.of(uid),
+      departure: residence.departure(actor),
       unplaced: waker.unplaced(uid),
       blocked: findings.blocked,
       standing: findings.standing,
@@ -240,6 +247,7 @@ const passing: ReadonlySet<ErrorCode> = new Set([
   "STALE_SESSION",
   "STALE_TERM",
   "NODE_UNAVAILABLE",
+  "NODE_LOST",
   "SHUTTING_DOWN",
   "TIMEOUT",
 ]);

@@ -79,6 +79,7 @@ function statusOf(
     report: undefined,
     localNode: () => "node-a",
     operations: [],
+    departure: undefined,
     unplaced: undefined,
     blocked: undefined,
     standing: undefined,
@@ -187,6 +188,50 @@ describe("desiredStatus", () => {
     const long = statusOf({ actor: actorWith(before), node: { ...synced, synced: false, unreachableMs: 20_000 } });
     expect(long.condition("Ready")).toMatchObject({ status: "False", reason: "NodeUnavailable" });
     expect(long.state).toBe("ACTOR_STATE_RUNNING");
+  });
+
+  it("says what is lost with its node and what is not, and says it no second time when the count begins anew", () => {
+    const ready = (conditions: ActorStatus["conditions"]) => conditions?.find(({ type }) => type === "Ready");
+    const entry = { name: "a-3", generation: 3, owner: "SNAPSHOT_OWNER_ACTOR", fidelity: "Memory" } as const;
+    const pending = { ...entry, storageState: "SNAPSHOT_STORAGE_STATE_PENDING" } as const;
+    const completed = { ...entry, storageState: "SNAPSHOT_STORAGE_STATE_COMPLETED" } as const;
+    const silent = { ...synced, synced: false, unreachableMs: 60_000 };
+    const node = { ...silent, lost: "node node-a, whose atelet does not answer" };
+    const messageOf = (before: Partial<ActorStatus>): string | undefined => {
+      const lost = statusOf({ actor: actorWith({ ...assigned, ...before }), node }).condition("Ready");
+      expect(lost).toMatchObject({ status: "False", reason: "NodeLost" });
+      return lost?.message;
+    };
+    expect(messageOf({ state: "ACTOR_STATE_SUSPENDED", snapshots: [completed] })).toBe(
+      "Its node is lost: it waits for node node-a, whose atelet does not answer. Generation 3 is in the store. Nothing moves by itself: bring the node back, and it goes on there",
+    );
+    expect(messageOf({ state: "ACTOR_STATE_SUSPENDED", snapshots: [pending] })).toMatch("Generation 3 is only there.");
+    expect(messageOf({ state: "ACTOR_STATE_RUNNING", snapshots: [completed] })).toMatch(
+      "Generation 3 is in the store, and what it did since it woke is only in that node's memory.",
+    );
+    const { conditions = [] } = statusOf({ actor: actorWith({ ...assigned, state: "ACTOR_STATE_RUNNING" }), node });
+    const lost: ActorStatus = { ...assigned, state: "ACTOR_STATE_RUNNING", conditions };
+    for (const unreachableMs of [0, 2_000, 20_000]) {
+      const anew = statusOf({ actor: actorWith(lost), node: { ...silent, unreachableMs, lostInMs: 9 } });
+      expect(ready(anew.conditions)).toEqual(ready(conditions));
+    }
+    const back = statusOf({ actor: actorWith(lost), node: synced, report: report({ state: "ACTOR_STATE_RUNNING" }) });
+    expect(back.condition("Ready")).toMatchObject({ status: "True", reason: "Running" });
+  });
+
+  it("says why its node is none for it any more, and what comes of that", () => {
+    const scheduled = (world: Partial<ActorWorld>): string | undefined => {
+      const status = statusOf({ actor: actorWith(assigned), node: synced, report: report(), ...world });
+      const condition = status.condition("Scheduled");
+      expect(condition).toMatchObject({ status: "True", reason: "NodeUnfit" });
+      return condition?.message;
+    };
+    const departure = { why: "is cordoned", elsewhere: true };
+    expect(scheduled({ departure })).toMatch("node-a, which is cordoned; it leaves when all that was saved of it");
+    expect(scheduled({ departure, report: report({ state: "ACTOR_STATE_RUNNING" }) })).toMatch(
+      "stays there while it runs",
+    );
+    expect(scheduled({ departure: { ...departure, elsewhere: false } })).toMatch("no other node is open to it");
   });
 
   it("is not Ready after a resume that failed for good, and Ready when only room was missing", () => {

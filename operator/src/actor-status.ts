@@ -8,7 +8,7 @@ import { isUnstartedFork } from "./origins.ts";
 import { envOutdated, volumesFull } from "./program-conditions.ts";
 import { ready } from "./ready.ts";
 import { type Reason, reasonOf } from "./reasons.ts";
-import { tieOf } from "./ties.ts";
+import { isAwake, tieOf } from "./ties.ts";
 
 /** What the report, or in its absence what is known, says the actor does now. */
 export function observedState(world: Omit<ActorWorld, "state">): ActorState {
@@ -29,6 +29,11 @@ function scheduled(world: ActorWorld): ConditionFacts {
   const { actor, unplaced } = world;
   const nodeName = actor.status?.assignment?.nodeName;
   if (unplaced !== undefined) return { type: "Scheduled", status: "False", ...unplaced };
+  const unfit = nodeName === undefined ? undefined : unfitText(world);
+  if (nodeName !== undefined && unfit !== undefined) {
+    const message = `Assigned to node ${nodeName}, which ${unfit}`;
+    return { type: "Scheduled", status: "True", reason: "NodeUnfit", message };
+  }
   if (nodeName !== undefined)
     return { type: "Scheduled", status: "True", reason: "Assigned", message: `Assigned to node ${nodeName}` };
   return {
@@ -37,6 +42,16 @@ function scheduled(world: ActorWorld): ConditionFacts {
     reason: "NotNeeded",
     message: "Asleep; a node is chosen at the next wake",
   };
+}
+
+/** Why its node is none for it any more, and what comes of that. */
+function unfitText({ departure, report, state }: ActorWorld): string | undefined {
+  if (departure === undefined) return undefined;
+  const { elsewhere, why } = departure;
+  if (!elsewhere) return `${why}; it stays there, as no other node is open to it`;
+  const isAsleep = report === undefined ? state === "ACTOR_STATE_SUSPENDED" : !isAwake(report);
+  if (!isAsleep) return `${why}; it stays there while it runs`;
+  return `${why}; it leaves when all that was saved of it is in the store`;
 }
 
 function durable(world: ActorWorld): ConditionFacts {

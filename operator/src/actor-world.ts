@@ -2,6 +2,7 @@ import { type Actor, type ActorState, type Template } from "@substrate/crds/inde
 import { type ActorReport } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { type Trouble } from "./conditions.ts";
 import { type OperationRecord } from "./operation-record.ts";
+import { type Departure } from "./residence.ts";
 
 /** How the operator sees the node that an actor is assigned to. */
 export interface NodeView {
@@ -10,6 +11,10 @@ export interface NodeView {
   synced: boolean;
   /** How long it has not been synced; 0 while it is. */
   unreachableMs: number;
+  /** Why it counts as lost, to be read after "waits for"; absent while it doesn't. */
+  lost?: string;
+  /** When it would be lost, unless it is heard of. */
+  lostInMs?: number;
 }
 
 /** What an actor would be started with now, as far as its status tells of it. */
@@ -44,6 +49,8 @@ export interface ActorWorld {
   localNode: (generation: number) => string | undefined;
   /** The operator's own operations, oldest first. */
   operations: readonly OperationRecord[];
+  /** Its node is none for it any more. */
+  departure: Departure | undefined;
   /** A wake that finds no place. */
   unplaced: Trouble | undefined;
   /** What stands in the way of a deletion or of spec.state. */

@@ -8,7 +8,11 @@ import { type Logger } from "@substrate/lib/log.ts";
 import { type NodeView } from "./actor-world.ts";
 import { type AteletLease, AteletLink } from "./atelet-link.ts";
 import { unknownNode } from "./generations.ts";
+import { LeaseClock } from "./lease-clock.ts";
+import { absenceText } from "./node-absence.ts";
+import { NodeChanges } from "./node-changes.ts";
 import { type PlacementNode } from "./placement.ts";
+import { type NodeTraits, traitsOf } from "./scheduling.ts";
 
 export const ateletSelector = "substrate.run/part=atelet";
 
@@ -18,10 +22,15 @@ export interface AteletsOptions {
   credentials: ChannelCredentials;
   leader: () => Leader;
   log: Logger;
+  /** A node that doesn't answer is lost when its Lease was not renewed for so long, either. */
+  lostAfterMs: number;
   onActor: (actor: ActorKey) => void;
-  /** A node came, went, was cordoned or has another session. */
+  /** A node came, went, has another session, or others may be placed there than before. */
   onNode: (nodeName: string) => void;
 }
+
+/** A Lease of 30 s that was renewed each 10 s: longer ago means that something is the matter. */
+const renewsWithinMs = 15_000;
 
 /** A node's room, and whether this operator reaches its atelet; the figures are there while it does. */
 export interface NodeUsage {
@@ -29,7 +38,11 @@ export interface NodeUsage {
   address: string;
   runtime: string;
   reachable: boolean;
+  /** It has been silent for so long that its actors are said to be lost with it. */
+  lost: boolean;
   unschedulable: boolean;
+  /** Why the Node is none for new actors, beside a cordon: it is not Ready, or gone. */
+  trouble?: string;
   actors: number;
   running: number;
   limitBytes?: number;
@@ -57,21 +70,32 @@ export class Atelets {
   readonly #options: AteletsOptions;
   readonly #links = new Map<string, AteletLink>();
   readonly #missingSinceMs = new Map<string, number>();
+  /** Lost, and not heard of since. */
+  readonly #lost = new Set<string>();
+  readonly #clock: LeaseClock;
+  readonly #changes = new NodeChanges();
   #open = false;
 
   constructor(options: AteletsOptions) {
     this.#options = options;
-    options.leases.onChange((key) => {
+    this.#clock = new LeaseClock(options.leases);
+    options.leases.onChange((key, lease, before) => {
       // keys are <namespace>/<name>; a Lease is named as its node
-      this.#refresh(key.slice(key.indexOf("/") + 1));
+      const nodeName = key.slice(key.indexOf("/") + 1);
+      if (lease !== undefined && lease.spec?.renewTime !== before?.spec?.renewTime) this.#lost.delete(nodeName);
+      this.#clock.observe(nodeName, lease && `${lease.spec?.holderIdentity ?? ""} ${lease.spec?.renewTime ?? ""}`);
+      this.#refresh(nodeName);
     });
     options.nodes.onChange((nodeName, now, before) => {
-      if (now?.spec?.unschedulable !== before?.spec?.unschedulable) options.onNode(nodeName);
+      const traits = (node: Node | undefined): string => JSON.stringify(traitsOf(node, true));
+      if (traits(now) !== traits(before)) this.#changed(nodeName);
     });
   }
 
   open(): void {
     this.#open = true;
+    this.#clock.restart();
+    this.#lost.clear();
     for (const lease of this.#options.leases.list()) this.#refresh(lease.metadata.name);
   }
 
@@ -85,29 +109,38 @@ export class Atelets {
     return this.#links.get(nodeName);
   }
 
-  /** Throws NODE_UNAVAILABLE when the node has no atelet. */
+  /** Throws NODE_UNAVAILABLE, or NODE_LOST, when the node's atelet does not answer or has not said all yet. */
   require(nodeName: string): AteletLink {
     const link = this.#links.get(nodeName);
-    if (link !== undefined) return link;
-    const message = `node ${nodeName} has no atelet now (no Lease of that name); start it, the actor's state is there`;
-    throw new SubstrateError("NODE_UNAVAILABLE", message, { retryAfterMs: 5_000 });
+    if (link?.view().synced === true) return link;
+    throw this.#unavailable(nodeName);
   }
 
   view(nodeName: string): NodeView {
     const link = this.#links.get(nodeName);
-    if (link !== undefined) return link.view();
-    const since = this.#missingSinceMs.get(nodeName) ?? performance.now();
-    this.#missingSinceMs.set(nodeName, since);
-    return { nodeName, synced: false, unreachableMs: performance.now() - since };
+    const view = link?.view() ?? this.#missing(nodeName);
+    if (view.synced) return view;
+    const lostInMs = this.#lostInMs(nodeName, view.unreachableMs);
+    return lostInMs > 0 ? { ...view, lostInMs } : { ...view, lost: this.absence(nodeName) ?? `node ${nodeName}` };
   }
 
   /** Why a node cannot be asked, for a person; undefined when it can. */
   absence(nodeName: string): string | undefined {
     const link = this.#links.get(nodeName);
     if (link?.view().synced === true) return undefined;
-    if (link !== undefined) return `node ${nodeName}, whose atelet does not answer`;
-    const gone = this.#options.nodes.byKey(nodeName) === undefined;
-    return gone ? `node ${nodeName}, which is gone (no Node, no atelet)` : `node ${nodeName}, which has no atelet now`;
+    const { nodes } = this.#options;
+    return absenceText({
+      nodeName,
+      address: link?.lease.address,
+      renews: link !== undefined && !this.#lost.has(nodeName) && this.#clock.silentMs(nodeName) < renewsWithinMs,
+      node: nodes.byKey(nodeName),
+      hasNodes: nodes.list().length > 0,
+    });
+  }
+
+  /** Resolves when something about the node, or without a name about any node, has changed, at the latest in `timeoutMs`. */
+  async nextChange(nodeName: string | undefined, timeoutMs: number): Promise<void> {
+    await this.#changes.next(nodeName, timeoutMs);
   }
 
   report(nodeName: string, uid: string): ActorReport | undefined {
@@ -125,11 +158,6 @@ export class Atelets {
   /** Any node that answers; for what every node can do. */
   anyReachable(): AteletLink | undefined {
     return [...this.#links.values()].find((link) => link.view().synced);
-  }
-
-  /** A node that may take new work: it answers and isn't cordoned. */
-  anySchedulable(): AteletLink | undefined {
-    return [...this.#links.values()].find((link) => link.view().synced && !this.#unschedulable(link.lease.nodeName));
   }
 
   /** Builds of the sandbox runtime on the nodes that answer. */
@@ -157,12 +185,15 @@ export class Atelets {
     return [...this.#links.values()].map((link) => {
       const { nodeName, runtime, address } = link.lease;
       const { node } = link;
+      const traits = this.traits(nodeName);
       return {
         metadata: { name: nodeName },
         address,
         runtime,
         reachable: link.view().synced,
-        unschedulable: this.#unschedulable(nodeName),
+        lost: this.view(nodeName).lost !== undefined,
+        unschedulable: traits.unschedulable,
+        ...(traits.trouble === undefined ? {} : { trouble: traits.trouble }),
         ...link.actors(),
         ...(node && {
           limitBytes: Number(node.limitBytes),
@@ -174,14 +205,19 @@ export class Atelets {
     });
   }
 
+  traits(nodeName: string): NodeTraits {
+    const { nodes } = this.#options;
+    return traitsOf(nodes.byKey(nodeName), nodes.list().length > 0);
+  }
+
   placementNodes(): PlacementNode[] {
     return [...this.#links.values()].map((link) => {
       const { nodeName } = link.lease;
       const figures = link.node;
       return {
+        ...this.traits(nodeName),
         nodeName,
         reachable: figures !== undefined,
-        unschedulable: this.#unschedulable(nodeName),
         limitBytes: Number(figures?.limitBytes ?? 0n),
         bookedBytes: Number(figures?.bookedBytes ?? 0n),
         reserveBytes: Number(figures?.reserveBytes ?? 0n),
@@ -189,20 +225,52 @@ export class Atelets {
     });
   }
 
-  #unschedulable(nodeName: string): boolean {
-    return this.#options.nodes.byKey(nodeName)?.spec?.unschedulable === true;
+  #unavailable(nodeName: string): SubstrateError {
+    const { lost } = this.view(nodeName);
+    if (lost !== undefined) {
+      const message = `its node is lost: it waits for ${lost}; bring that node back, as nothing moves by itself`;
+      return new SubstrateError("NODE_LOST", message, { retryAfterMs: 10_000 });
+    }
+    const message = `it waits for ${this.absence(nodeName) ?? `node ${nodeName}`}; it goes on there when that is back`;
+    return new SubstrateError("NODE_UNAVAILABLE", message, { retryAfterMs: 5_000 });
+  }
+
+  #missing(nodeName: string): Pick<NodeView, "nodeName" | "synced" | "unreachableMs"> {
+    const since = this.#missingSinceMs.get(nodeName) ?? performance.now();
+    this.#missingSinceMs.set(nodeName, since);
+    return { nodeName, synced: false, unreachableMs: performance.now() - since };
+  }
+
+  /** Until a node that doesn't answer is lost; 0 when it is, until it is heard of again. */
+  #lostInMs(nodeName: string, unreachableMs: number): number {
+    if (this.#lost.has(nodeName)) return 0;
+    const silentMs = Math.min(unreachableMs, this.#clock.silentMs(nodeName));
+    const lostInMs = Math.max(0, this.#options.lostAfterMs - silentMs);
+    if (lostInMs === 0 && this.#open) {
+      this.#lost.add(nodeName);
+      this.#options.log.warn("node is lost", { node: nodeName, why: this.absence(nodeName) });
+    }
+    return lostInMs;
+  }
+
+  #changed(nodeName: string): void {
+    if (this.#links.get(nodeName)?.view().synced === true && this.#lost.delete(nodeName)) {
+      this.#options.log.info("node is back", { node: nodeName });
+    }
+    this.#changes.notify(nodeName);
+    this.#options.onNode(nodeName);
   }
 
   #refresh(nodeName: string): void {
     if (!this.#open) return;
-    const { leases, credentials, leader, log, onActor, onNode } = this.#options;
+    const { leases, credentials, leader, log, onActor } = this.#options;
     const found = leases.list().find((lease) => lease.metadata.name === nodeName);
     const lease = found === undefined ? undefined : readLease(found);
     const link = this.#links.get(nodeName);
     if (link !== undefined && lease?.address === link.lease.address) {
       const changed = lease.session !== link.lease.session || lease.bootId !== link.lease.bootId;
       link.lease = lease;
-      if (changed) onNode(nodeName);
+      if (changed) this.#changed(nodeName);
       return;
     }
     link?.close();
@@ -210,10 +278,10 @@ export class Atelets {
     if (lease !== undefined) {
       this.#missingSinceMs.delete(nodeName);
       const changed = (): void => {
-        onNode(nodeName);
+        this.#changed(nodeName);
       };
       this.#links.set(nodeName, new AteletLink({ lease, credentials, leader, log, onActor, onNode: changed }));
     }
-    onNode(nodeName);
+    this.#changed(nodeName);
   }
 }

@@ -40,6 +40,8 @@ export interface OperatorConfig {
   leaseDurationMs: number;
   routerUrl: string;
   metricsListen: string;
+  /** design.md §7: fenceAfter. */
+  nodeLostAfterMs: number;
   logLevel: string;
 }
 
@@ -67,6 +69,8 @@ const usage = `operator: places actors on nodes, keeps their status, serves susp
   --lease-duration SECONDS             after which another operator takes over from one that is gone (default 10)
   --router-url URL                     where actors/proxy forwards to
   --metrics-listen HOST:PORT           /metrics, /healthz, /readyz
+  --node-lost-after SECONDS            how long a node's Lease is not renewed, and its atelet silent, before its
+                                       actors are said to be lost with it (default 40; less is for tests)
   --log-level LEVEL                    error, warn, info (default) or debug
 `;
 
@@ -107,6 +111,7 @@ const options = {
   "lease-duration": { ...text, default: "10" },
   "router-url": text,
   "metrics-listen": text,
+  "node-lost-after": { ...text, default: "40" },
   "log-level": { ...text, default: "info" },
 } as const;
 
@@ -137,6 +142,7 @@ function parse(argv: readonly string[]): OperatorConfig {
     leaseDurationMs: seconds(values, "lease-duration", 2) * 1_000,
     routerUrl,
     metricsListen: address(values, "metrics-listen"),
+    nodeLostAfterMs: seconds(values, "node-lost-after", 1) * 1_000,
     logLevel,
   };
 }

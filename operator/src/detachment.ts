@@ -23,7 +23,7 @@ export interface DetachmentOptions {
   snapshots: Reflector<Snapshot>;
 }
 
-/** Long after the newest generation is safe in the store, the node of a sleeping actor lets go. */
+/** Long after the newest generation is safe in the store, or when it has to leave, the node of a sleeping actor lets go. */
 export class Detachment {
   readonly #options: DetachmentOptions;
 
@@ -31,23 +31,34 @@ export class Detachment {
     this.#options = options;
   }
 
-  /** @returns when to look again; undefined when nothing is due by itself */
-  async ensure(actor: Actor, link: AteletLink, report: ActorReport): Promise<number | undefined> {
+  /**
+   * @param leaves its node is none for it any more, and another one is open to it
+   * @returns when to look again; undefined when nothing is due by itself
+   */
+  async ensure(actor: Actor, link: AteletLink, report: ActorReport, leaves: boolean): Promise<number | undefined> {
     const { templates } = this.#options;
-    const newest = report.generations[0];
+    if (!isMovable(report)) return undefined;
     const template = templates.get(actor.metadata.namespace, actor.spec.templateRef.name);
-    if (template === undefined || newest === undefined || actor.spec.state === "Running") return undefined;
-    if (report.state !== ActorState.ACTOR_STATE_SUSPENDED) return undefined;
-    if (newest.storageState !== StorageState.STORAGE_STATE_COMPLETED || isBehindFloor(report)) return undefined;
+    if (template === undefined || actor.spec.state === "Running") return undefined;
     const { detachDelay, history } = template.spec.snapshots;
+    const newest = report.generations[0];
+    // one without a state costs its node nothing
+    if (newest === undefined && !leaves) return undefined;
     // otherwise the status would go on showing what the node removes just before it lets go
     const collectMs = report.generations.length > history ? collectWithinMs : 0;
-    const dueMs = Number(newest.completedUnixMs) + Math.max(parseDurationMs(detachDelay), collectMs);
+    const delayMs = Math.max(leaves ? 0 : parseDurationMs(detachDelay), collectMs);
+    const dueMs = Number(newest?.completedUnixMs ?? 0n) + delayMs;
     if (dueMs > Date.now()) return dueMs - Date.now();
     // afterwards nobody reports any more: the objects must say all before
     if (!this.#isToldOf(actor, report.generations)) return retryMs;
     await this.#letGo(actor, link);
     return undefined;
+  }
+
+  /** Whether its node has let it go: only if all that there is of it is in the store, and in the objects. */
+  async leave(actor: Actor, link: AteletLink, report: ActorReport): Promise<boolean> {
+    if (!isMovable(report) || !this.#isToldOf(actor, report.generations)) return false;
+    return this.#letGo(actor, link);
   }
 
   /**
@@ -61,16 +72,17 @@ export class Detachment {
     await this.#letGo(actor, link);
   }
 
-  async #letGo(actor: Actor, link: AteletLink): Promise<void> {
+  async #letGo(actor: Actor, link: AteletLink): Promise<boolean> {
     const { assignments } = this.#options;
     try {
       await assignments.release(actor, link, false);
     } catch (error) {
       // it woke meanwhile, or holds more than its report says: the next report brings us back
-      if (error instanceof SubstrateError && error.code === "NOT_RELEASABLE") return;
+      if (error instanceof SubstrateError && error.code === "NOT_RELEASABLE") return false;
       throw error;
     }
     await assignments.clear(actor);
+    return true;
   }
 
   /** Whether the status shows just these generations, and the newest one's Snapshot object that it is completed. */
@@ -82,10 +94,17 @@ export class Detachment {
     const reported = generations.map(
       ({ generation, storageState }) => `${generation} ${snapshotStorageState(storageState)}`,
     );
-    const newest = this.#options.snapshots.get(namespace, snapshotName(name, Number(generations[0]?.generation)));
-    return (
-      listed.join() === reported.slice(0, maxListed).join() &&
-      newest?.status?.storageState === "SNAPSHOT_STORAGE_STATE_COMPLETED"
-    );
+    if (listed.join() !== reported.slice(0, maxListed).join()) return false;
+    const [newest] = generations;
+    if (newest === undefined) return true;
+    const snapshot = this.#options.snapshots.get(namespace, snapshotName(name, Number(newest.generation)));
+    return snapshot?.status?.storageState === "SNAPSHOT_STORAGE_STATE_COMPLETED";
   }
+}
+
+/** It sleeps, and another node could go on from what is in the store, or has nothing to go on from. */
+function isMovable(report: ActorReport): boolean {
+  if (report.state !== ActorState.ACTOR_STATE_SUSPENDED || isBehindFloor(report)) return false;
+  const [newest] = report.generations;
+  return newest === undefined || newest.storageState === StorageState.STORAGE_STATE_COMPLETED;
 }

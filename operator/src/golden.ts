@@ -11,6 +11,7 @@ import { troubleOf } from "./hold.ts";
 import { type Origins } from "./origins.ts";
 import { type ProgramPart } from "./program.ts";
 import { reasonOf } from "./reasons.ts";
+import { type Residence } from "./residence.ts";
 import {
   completedConditions,
   failedConditions,
@@ -27,6 +28,7 @@ export interface GoldenOptions {
   known: Reflector<Snapshot>;
   actors: Reflector<Actor>;
   atelets: Atelets;
+  residence: Residence;
   origins: Origins;
   writer: SnapshotWriter;
   trials: Trials;
@@ -188,11 +190,11 @@ export class Golden {
 
   /** Another run of a program that has answered its readyz before. */
   async #take(template: Template, part: ProgramPart, program: Program): Promise<GoldenResult> {
-    const { atelets, enqueue, environments, trials } = this.#options;
+    const { enqueue, environments, residence, trials } = this.#options;
     const environment = () => environments.resolve(templateOwner(template), part.env);
-    const link = atelets.anySchedulable();
+    const { link, missing } = residence.trialNode(template, part.memoryBytes);
     if (link === undefined) {
-      const message = "No node takes a run now that could be kept: none answers, or all are cordoned";
+      const message = `No node takes a run now that could be kept: ${missing}`;
       return { ...no({ reason: "NoNode", message }), requeueAfterMs: noNodeRetryMs };
     }
     const { revision } = program;

@@ -105,6 +105,7 @@ async function run(config: OperatorConfig, log: Logger, signal: AbortSignal): Pr
       clusterUid,
       tls,
       leaseDurationMs: config.leaseDurationMs,
+      nodeLostAfterMs: config.nodeLostAfterMs,
       registry,
       log,
       whileLeading: (leading) => {

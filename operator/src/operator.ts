@@ -25,10 +25,12 @@ import { KeepRunning } from "./keep-running.ts";
 import { Leaders, apiAddressAnnotation, operatorLabels, operatorLease, operatorSelector } from "./leaders.ts";
 import { Leadership } from "./leader.ts";
 import { OperatorMetrics } from "./metrics.ts";
+import { NamespaceGuard } from "./namespace-guard.ts";
 import { Operations } from "./operations.ts";
 import { isUnstartedFork, Origins } from "./origins.ts";
 import { Plans } from "./plans.ts";
 import { type Reconcile, ReconcileQueue } from "./queue.ts";
+import { Residence } from "./residence.ts";
 import { Revisions } from "./revisions.ts";
 import { SnapshotReconciler } from "./snapshot-reconciler.ts";
 import { ownsPrefix, SnapshotWriter } from "./snapshot-writer.ts";
@@ -55,6 +57,8 @@ export interface OperatorOptions {
   log: Logger;
   /** What beside actors, Templates and Snapshots is the leader's work; the signal aborts when it leads no more. */
   whileLeading: (signal: AbortSignal) => void;
+  /** A node that doesn't answer is lost when its Lease was not renewed for so long, either. */
+  nodeLostAfterMs: number;
 }
 
 interface Cache {
@@ -83,6 +87,8 @@ export class Operator {
   readonly #queues: Record<Kind, ReconcileQueue>;
   readonly #options: OperatorOptions;
   readonly #metrics: OperatorMetrics;
+  readonly #residence: Residence;
+  readonly #namespaceGuard: NamespaceGuard;
   #leading = false;
 
   constructor(options: OperatorOptions) {
@@ -122,6 +128,7 @@ export class Operator {
       credentials: clientCredentials(options.tls),
       leader: () => this.leadership.proof(),
       log,
+      lostAfterMs: options.nodeLostAfterMs,
       onActor: ({ namespace: where, name }) => {
         this.#queues.Actor.add(`${where}/${name}`);
       },
@@ -130,18 +137,29 @@ export class Operator {
       },
     });
     const freshActors = new Freshest(this.#cache.actors);
-    const common = { client, templates: this.#cache.templates, atelets: this.atelets, metrics: this.#metrics, log };
+    this.#residence = new Residence(this.atelets, this.#cache.templates);
+    const common = {
+      client,
+      templates: this.#cache.templates,
+      atelets: this.atelets,
+      residence: this.#residence,
+      metrics: this.#metrics,
+      log,
+    };
     const onChange = (key: string): void => {
       this.#queues.Actor.add(key);
     };
     const events = new EventRecorder(client, log);
+    this.#namespaceGuard = new NamespaceGuard(client, namespace, events, log);
     const revisions = new Revisions(client);
     const assignments = new Assignments(client, freshActors, clusterUid, () => this.leadership.proof());
     const origins = new Origins(client, clusterUid);
     const environments = new Environments(client);
     const plans = new Plans({ templates: this.#cache.templates, revisions, origins, environments });
     const upgradeTags = new UpgradeTags(client, this.#cache.snapshots);
-    this.waker = new Waker({ ...common, assignments, plans, upgradeTags, onChange });
+    const { snapshots: knownSnapshots, templates: knownTemplates } = this.#cache;
+    const detachment = new Detachment({ assignments, templates: knownTemplates, snapshots: knownSnapshots });
+    this.waker = new Waker({ ...common, assignments, detachment, plans, upgradeTags, onChange });
     this.choices = new Choices(client, origins, ({ metadata, status }) =>
       this.atelets.report(status?.assignment?.nodeName ?? "", metadata.uid ?? ""),
     );
@@ -157,7 +175,7 @@ export class Operator {
       waker: this.waker,
       operations: this.operations,
       hold: new Hold(this.operations),
-      detachment: new Detachment({ assignments, templates: this.#cache.templates, snapshots: this.#cache.snapshots }),
+      detachment,
       briefings: new Briefings({ plans, environments, assignments }),
       keepRunning: new KeepRunning(this.operations),
       events,
@@ -233,6 +251,7 @@ export class Operator {
         this.#leading = true;
         term = new AbortController();
         whileLeading(term.signal);
+        void this.#namespaceGuard.run(term.signal);
         this.#lead().catch((error: unknown) => {
           log.error("cannot lead", { error });
         });
@@ -332,7 +351,8 @@ export class Operator {
     for (const actor of this.#cache.actors.list()) {
       const holder = actor.status?.assignment?.nodeName;
       const waitsForAnyNode = holder === undefined && actor.metadata.deletionTimestamp !== undefined;
-      if (holder === nodeName || waitsForAnyNode) this.#queues.Actor.add(keyOf(actor));
+      const mayLeave = this.#residence.isStranded(actor.metadata.uid ?? "");
+      if (holder === nodeName || waitsForAnyNode || mayLeave) this.#queues.Actor.add(keyOf(actor));
     }
     for (const snapshot of this.#cache.snapshots.list()) {
       const waits = snapshot.status?.storageState === "SNAPSHOT_STORAGE_STATE_PENDING";

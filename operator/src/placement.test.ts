@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { bookingBytes, candidates, type PlacementNode, shortfall } from "./placement.ts";
+import { bookingBytes, candidates, type PlacementNode, type PlacementRequest, shortfall } from "./placement.ts";
 
 const mebibyte = 1024 ** 2;
 
@@ -8,6 +8,9 @@ function node(nodeName: string, freeMiB: number, changes: Partial<PlacementNode>
     nodeName,
     reachable: true,
     unschedulable: false,
+    labels: {},
+    taints: [],
+    trouble: undefined,
     limitBytes: 10_000 * mebibyte,
     reserveBytes: 0,
     bookedBytes: (10_000 - freeMiB) * mebibyte,
@@ -15,7 +18,12 @@ function node(nodeName: string, freeMiB: number, changes: Partial<PlacementNode>
   };
 }
 
-const request = { bookingBytes: bookingBytes(100 * mebibyte), snapshotNode: undefined, refusedBy: new Set<string>() };
+const request: PlacementRequest = {
+  bookingBytes: bookingBytes(100 * mebibyte),
+  snapshotNode: undefined,
+  refusedBy: new Set<string>(),
+  requirements: { selectors: [], tolerations: [] },
+};
 const names = (nodes: PlacementNode[]): string[] => nodes.map(({ nodeName }) => nodeName);
 
 describe("candidates", () => {
@@ -47,6 +55,23 @@ describe("candidates", () => {
     expect(names(candidates(nodes, { ...request, refusedBy: new Set(["c"]) }))).toEqual(["d"]);
   });
 
+  it("leaves out nodes whose labels or taints don't fit, and takes those that ask for another one last", () => {
+    const nodes = [
+      node("a", 900, { labels: { disk: "hdd" } }),
+      node("b", 800, { labels: { disk: "ssd" }, taints: [{ key: "t", effect: "NoSchedule" }] }),
+      node("c", 700, { labels: { disk: "ssd" }, taints: [{ key: "t", effect: "PreferNoSchedule" }] }),
+      node("d", 600, { labels: { disk: "ssd" } }),
+    ];
+    const selectors = [{ disk: "ssd" }];
+    const asks = (tolerations: PlacementRequest["requirements"]["tolerations"]) => ({
+      ...request,
+      snapshotNode: "c",
+      requirements: { selectors, tolerations },
+    });
+    expect(names(candidates(nodes, asks([])))).toEqual(["d", "c"]);
+    expect(names(candidates(nodes, asks([{ key: "t", operator: "Exists" }])))).toEqual(["c", "b", "d"]);
+  });
+
   it("is stable between equals", () => {
     expect(names(candidates([node("b", 500), node("a", 500)], request))).toEqual(["a", "b"]);
   });
@@ -54,12 +79,41 @@ describe("candidates", () => {
 
 describe("shortfall", () => {
   it("says what is missing and what to do", () => {
-    expect(shortfall([], request)).toMatch("no node has registered");
-    expect(shortfall([node("a", 1, { reachable: false })], request)).toMatch("can be reached");
-    expect(shortfall([node("a", 1, { unschedulable: true })], request)).toMatch("cordoned");
-    expect(shortfall([node("a", 100)], request)).toMatch(
-      "needs 132 MiB (its limit and 32 MiB for the runtime), 32 MiB more than the emptiest of 1 node(s)",
+    expect(shortfall([], request)).toMatchObject({
+      reason: "NoNode",
+      message: "no node has registered: start an atelet",
+    });
+    expect(shortfall([node("a", 100)], request)).toEqual({
+      reason: "NoRoom",
+      message:
+        "needs 132 MiB (its limit and 32 MiB for the runtime), 32 MiB more than the emptiest of 1 node has free: suspend other actors, lower the Template's memory or add a node",
+    });
+    expect(shortfall([node("a", 500)], request).message).toMatch("refused by 1 node for want of room");
+  });
+
+  it("says what excluded how many nodes, and what to do about each", () => {
+    const taints = [{ key: "gpu", value: "yes", effect: "NoSchedule" as const }];
+    const nodes = [
+      node("a", 500, { unschedulable: true }),
+      node("b", 500, { unschedulable: true }),
+      node("c", 500, { reachable: false }),
+      node("d", 500, { taints }),
+      node("e", 500, { labels: { disk: "hdd" } }),
+    ];
+    const requirements = { selectors: [{ disk: "ssd" }], tolerations: [] };
+    expect(shortfall(nodes, { ...request, requirements: { ...requirements, selectors: [] } }).message).toMatch(
+      "refused by 1 node for want of room",
     );
-    expect(shortfall([node("a", 500)], request)).toMatch("refused by 1 node(s)");
+    expect(shortfall(nodes.slice(0, 4), request)).toEqual({
+      reason: "NoNode",
+      message:
+        "none of 4 nodes may take it (2 are cordoned, 1 does not answer, 1 has taint gpu=yes:NoSchedule, which is not tolerated): uncordon a node (kubectl uncordon NODE), or check the atelets that do not answer, or take the taint off a node, or add a toleration to the Template",
+    });
+    expect(shortfall(nodes, { ...request, requirements }).message).toMatch(
+      "(4 lack label disk=ssd of its nodeSelector, 1 does not answer)",
+    );
+    expect(shortfall([...nodes.slice(0, 2), node("f", 100)], request).message).toMatch(
+      "the emptiest of 1 node has free (of the others 2 are cordoned)",
+    );
   });
 });

@@ -46,7 +46,11 @@ export function ready(world: ActorWorld): ConditionFacts {
   const { actor, node, report, state } = world;
   if (world.blocked !== undefined) return no(world.blocked);
   if (state === "ACTOR_STATE_DELETING") return no({ reason: "Deleting", message: "The actor is being deleted" });
+  if (node?.lost !== undefined) return no(lost(world, node.lost));
   if (node !== undefined && node.unreachableMs >= nodeUnavailableAfterMs) {
+    const before = shown(actor.status);
+    // a new leader, or one that was cut off, counts anew: that makes no second loss of it
+    if (before?.reason === "NodeLost") return before;
     const message = `Node ${node.nodeName} has not answered for long; the actor stays there until its atelet is back`;
     return no({ reason: "NodeUnavailable", message });
   }
@@ -69,6 +73,19 @@ export function ready(world: ActorWorld): ConditionFacts {
     return yes("Crashed", `The next request starts it ${nextSource(world)}${aboutUpgrade(world)}`);
   }
   return yes("Asleep", `The next request wakes it${aboutUpgrade(world)}`);
+}
+
+/** Nothing can be said of it, and nothing be done without its node. */
+function lost(world: ActorWorld, why: string): Trouble {
+  const { actor, state } = world;
+  const [newest] = actor.status?.snapshots ?? [];
+  const what = newest === undefined ? "What it has" : `Generation ${newest.generation}`;
+  const isStored = newest?.storageState === "SNAPSHOT_STORAGE_STATE_COMPLETED";
+  const saved = isStored ? `${what} is in the store` : `${what} is only there`;
+  const isRunning = state === "ACTOR_STATE_RUNNING" || state === "ACTOR_STATE_SUSPENDING";
+  const since = isRunning ? ", and what it did since it woke is only in that node's memory" : "";
+  const message = `Its node is lost: it waits for ${why}. ${saved}${since}. Nothing moves by itself: bring the node back, and it goes on there`;
+  return { reason: "NodeLost", message };
 }
 
 /** While its node says nothing, what was known stands: an atelet that is restarted changes nothing. */

@@ -43,6 +43,16 @@ describe("statusEvents", () => {
     ]);
   });
 
+  it("tells of a lost node once in each loss", () => {
+    const lost = { conditions: [condition("Ready", "False", "NodeLost")] };
+    const back = { conditions: [condition("Ready", "True", "Asleep")] };
+    expect(reasons({ conditions: [condition("Ready", "False", "NodeUnavailable")] }, lost)).toEqual(["NodeLost"]);
+    expect(reasons(lost, lost)).toEqual([]);
+    expect(reasons(lost, back)).toEqual([]);
+    expect(reasons(back, lost)).toEqual(["NodeLost"]);
+    expect(reasons({}, { conditions: [condition("Scheduled", "False", "NoNode")] })).toEqual(["NoNode"]);
+  });
+
   it("tells each crash, failure and shortfall once", () => {
     const after: ActorStatus = {
       crash: { message: "ended", time },

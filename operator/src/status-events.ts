@@ -13,6 +13,7 @@ export interface EventFacts {
 /** Ready reasons of which a person should hear in `kubectl describe`, each once when it begins. */
 const notableReasons = [
   "NodeUnavailable",
+  "NodeLost",
   "DeletionBlocked",
   "TemplateMissing",
   "SnapshotMissing",
@@ -70,7 +71,7 @@ export function statusEvents(
   }
   const scheduled = condition(after, "Scheduled");
   if (scheduled?.status === "False" && condition(before, "Scheduled")?.status !== "False") {
-    warn("NoRoom", scheduled.message);
+    warn(scheduled.reason === "NoNode" ? "NoNode" : "NoRoom", scheduled.message);
   }
   for (const snapshot of after.snapshots ?? []) {
     const known = before?.snapshots?.find(({ generation }) => generation === snapshot.generation);

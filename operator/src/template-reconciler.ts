@@ -14,6 +14,7 @@ import { type Golden } from "./golden.ts";
 import { buildProgram, type ProgramPart, programPart, revisionOf } from "./program.ts";
 import { type ReconcileResult } from "./queue.ts";
 import { type Reason, reasonOf } from "./reasons.ts";
+import { type Residence } from "./residence.ts";
 import { type Revisions } from "./revisions.ts";
 import { trialFailure } from "./trial-failure.ts";
 import { type FailedTrial, type Trials } from "./trials.ts";
@@ -23,6 +24,7 @@ export interface TemplateReconcilerOptions {
   templates: Freshest<Template>;
   actors: Reflector<Actor>;
   atelets: Atelets;
+  residence: Residence;
   snapshots: Reflector<Snapshot>;
   revisions: Revisions;
   environments: Environments;
@@ -69,7 +71,7 @@ export class TemplateReconciler {
     const trialKey = `${uid}/${revision}/${generation}`;
     const program = buildProgram(template, part, revision);
     const environment = () => this.#options.environments.resolve(templateOwner(template), part.env);
-    const link = this.#options.atelets.anySchedulable();
+    const { link, missing } = this.#options.residence.trialNode(template, part.memoryBytes);
     const golden = await this.#prepareGolden(
       template,
       part,
@@ -85,7 +87,7 @@ export class TemplateReconciler {
     switch (outcome?.kind) {
       case undefined: {
         if (keptFailure) return { requeueAfterMs: noNodeRetryMs };
-        const message = "No node takes a trial run now: none answers, or all are cordoned";
+        const message = `No node takes a trial run now: ${missing}`;
         await this.#write(template, revision, { phase: "Pending", reason: "NoNode", message });
         return { requeueAfterMs: noNodeRetryMs };
       }

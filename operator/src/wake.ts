@@ -1,18 +1,22 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { type Actor, actors } from "@substrate/crds/index.ts";
+import { type Actor, actors, type Template } from "@substrate/crds/index.ts";
 import { asSubstrateError, type ErrorCode, SubstrateError } from "@substrate/lib/errors.ts";
 import { type ActorReport, type Program } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { isConflict, isUnreachable, type KubeClient, keyOf } from "@substrate/lib/kube/client.ts";
+import { type Reflector } from "@substrate/lib/kube/reflector.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { Phases } from "@substrate/lib/phases.ts";
+import { parseDurationMs } from "@substrate/lib/resources.ts";
 import { type Trouble } from "./conditions.ts";
 import { type Assignments } from "./assignments.ts";
 import { type AteletLink } from "./atelet-link.ts";
 import { type Atelets } from "./atelets.ts";
 import { bookingBytes, candidates, type PlacementRequest, shortfall } from "./placement.ts";
 import { type Choice, newest } from "./choices.ts";
+import { type Detachment } from "./detachment.ts";
 import { type OperatorMetrics } from "./metrics.ts";
 import { type Plans, type StartPlan } from "./plans.ts";
+import { type Residence } from "./residence.ts";
 import { isAwake, isBehindFloor } from "./ties.ts";
 import { UpgradeAttempts } from "./upgrade-attempts.ts";
 import { type UpgradeTags } from "./upgrade-tags.ts";
@@ -23,8 +27,11 @@ export interface WakeResult {
 
 export interface WakerOptions {
   client: KubeClient;
+  templates: Reflector<Template>;
   atelets: Atelets;
   assignments: Assignments;
+  residence: Residence;
+  detachment: Detachment;
   plans: Plans;
   upgradeTags: UpgradeTags;
   metrics: OperatorMetrics;
@@ -35,8 +42,10 @@ export interface WakerOptions {
 
 /** The node answers a resume by itself at wakeTimeout; our call outlives it by this. */
 const resumeMarginMs = 5_000;
-/** How long the actor, its node and its program may take to be read. */
+/** How long the actor, its node and its program may take to be read when its Template says nothing. */
 const unreadDeadlineMs = 30_000;
+/** A node that refused a call will soon be seen to be away; one that is away says when it is back. */
+const awayPauseMs = 5_000;
 const firstPauseMs = 50;
 const lastPauseMs = 1_000;
 
@@ -48,6 +57,7 @@ const retries: Partial<Record<ErrorCode, Retry>> = {
   STALE_SESSION: "epoch-void",
   NO_ROOM: "no-room",
   NODE_UNAVAILABLE: "unavailable",
+  NODE_LOST: "unavailable",
   SHUTTING_DOWN: "unavailable",
 };
 
@@ -65,6 +75,8 @@ interface Attempt {
   /** Epochs that their node called released or surpassed. */
   voidEpochs: Set<number>;
   refusedBy: Set<string>;
+  /** The node that it is on. */
+  nodeName: string | undefined;
   startMs: number;
   deadlineMs: number;
   phases: Phases;
@@ -93,7 +105,7 @@ export class Waker {
 
   /**
    * Resolves when the actor's program is ready. Gives up after the Template's wakeTimeout. Throws SubstrateError:
-   * UNKNOWN_ACTOR, HELD, TEMPLATE_MISSING, TEMPLATE_NOT_READY, SNAPSHOT_MISSING, SNAPSHOT_NOT_READY, SNAPSHOT_UNUSABLE, SECRET_MISSING, UPGRADE_REFUSED, NO_ROOM, NODE_UNAVAILABLE or what the node's resume failed with;
+   * UNKNOWN_ACTOR, HELD, TEMPLATE_MISSING, TEMPLATE_NOT_READY, SNAPSHOT_MISSING, SNAPSHOT_NOT_READY, SNAPSHOT_UNUSABLE, SECRET_MISSING, UPGRADE_REFUSED, NO_ROOM, NODE_UNAVAILABLE, NODE_LOST or what the node's resume failed with;
    * OPERATION_IN_PROGRESS for a choice of what to start from while the actor is awake already.
    * @param operationId is used unless a wake under way is joined.
    */
@@ -149,6 +161,7 @@ export class Waker {
       choice,
       voidEpochs: new Set(),
       refusedBy: new Set(),
+      nodeName: undefined,
       startMs,
       // until its program is known
       deadlineMs: startMs + unreadDeadlineMs,
@@ -161,20 +174,33 @@ export class Waker {
         const retry = retryOf(error);
         if (retry === undefined || performance.now() >= attempt.deadlineMs) throw error;
         this.#options.log.debug("wake is tried again", { actor: key, uid, retry, error });
-        const pauseMs = Math.min(lastPauseMs, firstPauseMs * 2 ** Math.min(tries, 10));
         // the first repetition after a conflict or a void epoch needs no patience
         if (tries > 0 || retry === "no-room" || retry === "unavailable") {
-          await phases.run("pause", () => sleep(pauseMs));
+          await phases.run("pause", () => this.#pause(attempt, retry, tries));
         }
       }
     }
+  }
+
+  /** Until the world may be another one: a node that comes back, or is opened, ends it at once. */
+  async #pause({ deadlineMs, nodeName }: Attempt, retry: Retry, tries: number): Promise<void> {
+    const { atelets } = this.#options;
+    const pauseMs = Math.min(lastPauseMs, firstPauseMs * 2 ** Math.min(tries, 10));
+    const leftMs = Math.max(0, deadlineMs - performance.now());
+    if (retry === "no-room") await atelets.nextChange(undefined, Math.min(pauseMs, leftMs));
+    else if (retry === "unavailable" && nodeName !== undefined && !atelets.view(nodeName).synced) {
+      await atelets.nextChange(nodeName, Math.min(awayPauseMs, leftMs));
+    } else await sleep(Math.min(pauseMs, leftMs));
   }
 
   async #once(attempt: Attempt): Promise<WakeResult> {
     const { assignments, plans } = this.#options;
     const { phases } = attempt;
     const { actor, plan } = await phases.run("read", async () => {
-      const found = await this.#readActor(attempt);
+      const read = await this.#readActor(attempt);
+      attempt.deadlineMs = attempt.startMs + this.#deadlineMs(read);
+      const found = (await this.#left(attempt, read)) ? await this.#readActor(attempt) : read;
+      attempt.nodeName = found.status?.assignment?.nodeName;
       return { actor: found, plan: await plans.start(found, this.#report(attempt, found), attempt.choice) };
     });
     const { program } = plan;
@@ -199,16 +225,29 @@ export class Waker {
     const nodeName = actor.status?.assignment?.nodeName;
     if (nodeName === undefined) return undefined;
     // a sleeping actor's revision, and whether it sleeps, is the node's to say
-    const link = this.#options.atelets.require(nodeName);
-    if (!link.view().synced) {
-      const message = `Actor ${key}: node ${nodeName} has not reported what it has yet`;
-      throw new SubstrateError("NODE_UNAVAILABLE", message, { retryAfterMs: 1_000 });
-    }
-    const report = link.report(uid);
+    const report = this.#options.atelets.require(nodeName).report(uid);
     if (choice.kind === "newest" || report === undefined || !isAwake(report)) return report;
     const suspend = `kubectl ate suspend ${actor.metadata.name}`;
     const message = `Actor ${key} is awake: what it starts from can be chosen only while it sleeps; suspend it first ("${suspend}"), then ask again`;
     throw new SubstrateError("OPERATION_IN_PROGRESS", message);
+  }
+
+  #deadlineMs({ metadata, spec }: Actor): number {
+    const template = this.#options.templates.get(metadata.namespace, spec.templateRef.name);
+    return template === undefined ? unreadDeadlineMs : parseDurationMs(template.spec.wakeTimeout);
+  }
+
+  /** Lets it go from a node that is none for it any more, when another one is open and can have all that there is of it. */
+  async #left(attempt: Attempt, actor: Actor): Promise<boolean> {
+    const { atelets, detachment, log, residence } = this.#options;
+    const nodeName = actor.status?.assignment?.nodeName ?? "";
+    const departure = residence.departure(actor);
+    if (departure?.elsewhere !== true) return false;
+    const link = atelets.get(nodeName);
+    const report = link?.report(attempt.uid);
+    if (link === undefined || report === undefined || !(await detachment.leave(actor, link, report))) return false;
+    log.info("actor leaves its node", { actor: attempt.key, node: nodeName, why: departure.why });
+    return true;
   }
 
   /** Of a wake that nobody has chosen the start of. */
@@ -263,19 +302,21 @@ export class Waker {
   }
 
   #place(attempt: Attempt, actor: Actor, program: Program): AteletLink {
-    const { atelets } = this.#options;
+    const { atelets, residence } = this.#options;
     const newest = actor.status?.snapshots?.[0];
     const hint = newest === undefined ? undefined : atelets.localNode(attempt.uid, newest.generation, newest.nodeName);
     const request: PlacementRequest = {
       bookingBytes: bookingBytes(Number(program.memoryBytes)),
       snapshotNode: hint === "" ? newest?.nodeName : hint,
       refusedBy: attempt.refusedBy,
+      requirements: residence.requirements(actor),
     };
     const nodes = atelets.placementNodes();
     const [best] = candidates(nodes, request);
     if (best !== undefined) return atelets.require(best.nodeName);
-    const message = shortfall(nodes, request);
-    this.#setUnplaced(attempt, { reason: "NoRoom", message });
+    const missing = shortfall(nodes, request);
+    const { message } = missing;
+    this.#setUnplaced(attempt, missing);
     // those that refused are asked again: room may have come
     attempt.refusedBy.clear();
     throw new SubstrateError("NO_ROOM", `Actor ${attempt.key} finds no place: ${message}`, { retryAfterMs: 5_000 });
@@ -303,7 +344,7 @@ export class Waker {
 
   /** Draws what the next attempt needs from a node's refusal; gives the place back where another node may do. */
   async #learn(attempt: Attempt, actor: Actor, link: AteletLink, program: Program, error: unknown): Promise<void> {
-    const { assignments, atelets, log } = this.#options;
+    const { assignments, atelets, log, residence } = this.#options;
     switch (retryOf(error)) {
       case "epoch-void":
         attempt.voidEpochs.add(actor.status?.assignment?.epoch ?? 0);
@@ -315,11 +356,13 @@ export class Waker {
           bookingBytes: bookingBytes(Number(program.memoryBytes)),
           snapshotNode: undefined,
           refusedBy: attempt.refusedBy,
+          requirements: residence.requirements(actor),
         };
         const report = link.report(attempt.uid);
         const mustStay = report !== undefined && isBehindFloor(report);
         if (mustStay || candidates(nodes, request).length === 0) {
-          this.#setUnplaced(attempt, { reason: "NoRoom", message: shortfall(nodes, request) });
+          // asked for the node that has it, too, which has no room
+          this.#setUnplaced(attempt, { ...shortfall(nodes, request), reason: "NoRoom" });
           return;
         }
         try {

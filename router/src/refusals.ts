@@ -15,6 +15,7 @@ const passing: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   "NO_ROOM",
   "SUPERSEDED",
   "NODE_UNAVAILABLE",
+  "NODE_LOST",
   "STORE_UNAVAILABLE",
   "SHUTTING_DOWN",
   "TIMEOUT",

@@ -30,7 +30,7 @@ export class Reflector<T extends KubeObject> {
   readonly #listeners = new Set<ChangeListener<T>>();
   readonly #synced = Promise.withResolvers<undefined>();
   #isSynced = false;
-  #connected = false;
+  #connectedSinceMs: number | undefined;
   #lastContactMs: number | undefined;
   #resourceVersion: string | undefined;
 
@@ -51,7 +51,12 @@ export class Reflector<T extends KubeObject> {
 
   /** Whether a watch is open now (a dead connection is noticed by TCP keepalive within about 20 s). */
   get connected(): boolean {
-    return this.#connected;
+    return this.#connectedSinceMs !== undefined;
+  }
+
+  /** `performance.now()` of when the watch that is open now was opened; undefined while none is. */
+  get connectedSinceMs(): number | undefined {
+    return this.#connectedSinceMs;
   }
 
   /** `performance.now()` of the last answer or event, in milliseconds; undefined before the first. */
@@ -104,7 +109,7 @@ export class Reflector<T extends KubeObject> {
         else log.warn("watch failed", { error, failures, delayMs: Math.round(delayMs) });
         await sleep(delayMs, undefined, { signal }).catch(() => undefined);
       } finally {
-        this.#connected = false;
+        this.#connectedSinceMs = undefined;
       }
     }
   }
@@ -123,7 +128,7 @@ export class Reflector<T extends KubeObject> {
   async #follow(signal: AbortSignal, onEvent: () => void): Promise<void> {
     const resourceVersion = this.#resourceVersion ?? "";
     const onOpen = (): void => {
-      this.#connected = true;
+      this.#connectedSinceMs = performance.now();
       this.#contact();
     };
     for await (const event of this.#client.watch(this.#type, { ...this.#scope(), resourceVersion, signal, onOpen })) {
