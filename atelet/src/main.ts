@@ -22,6 +22,8 @@ import { MemoryLedger } from "./ledger/ledger.ts";
 import { createAteletMetrics } from "./metrics.ts";
 import { NftActorNetwork } from "./network/nft-network.ts";
 import { removeFolder } from "./node-files.ts";
+import { Outputs } from "./output/outputs.ts";
+import { openStdout } from "./output/stdout.ts";
 import { Origins } from "./origins/origins.ts";
 import { ReportStream } from "./rpc/report-stream.ts";
 import { RouteHub } from "./rpc/route-hub.ts";
@@ -41,7 +43,7 @@ const VOLUME_JOBS = 2;
 /** Network slots kept ready for the next wakes. */
 const READY_NETWORK_SLOTS = 4;
 /** Of the grace period, what is left for exiting after everything was suspended. */
-const EXIT_MS = 2000;
+const EXIT_MS = 3000;
 
 const config = readConfig();
 const log = createLogger("atelet", config.logLevel).child({ node: config.nodeName });
@@ -99,7 +101,10 @@ const hub = new RouteHub({
   activity: (uid) => actors.find(uid)?.noteActivity(Date.now()),
   log,
 });
-const metrics = createAteletMetrics(registry, ledger, () => actors.all().filter((actor) => actor.hasSandbox).length);
+const metrics = createAteletMetrics(registry, ledger, {
+  running: () => actors.all().filter((actor) => actor.hasSandbox).length,
+  pending: () => actors.all().filter((actor) => actor.pendingGeneration !== undefined).length,
+});
 const writeBack = new WriteBack({
   cache: new CacheWorker(),
   tight: async (bytes) => {
@@ -111,6 +116,17 @@ const writeBack = new WriteBack({
     metrics.overdueLoans.inc();
   },
   signal: ending.signal,
+});
+
+const outputs = new Outputs({
+  sink: config.actorLogs === "stdout" ? openStdout(log) : undefined,
+  passed: (bytes) => {
+    metrics.logBytes.inc(bytes);
+  },
+  dropped: (bytes) => {
+    metrics.droppedLogBytes.inc(bytes);
+  },
+  log,
 });
 
 const tombstones = new Tombstones({
@@ -155,6 +171,7 @@ const node: NodeContext = {
   origins,
   ledger,
   writeBack,
+  outputs,
   volumes: { mounts, jobs: volumeJobs, originsDir: inState("origins") },
   snapshotSlots: pLimit(SNAPSHOT_SLOTS),
   routers: new OpenRequests(hub, sessions),
@@ -168,6 +185,7 @@ const releases = new Releases(inState("released"));
 await releases.load(Date.now());
 const actors = new NodeActors(node, releases);
 await actors.start();
+void outputs.run(ending.signal);
 hub.expect(network.routersBefore());
 supervisor.onSession(() => {
   log.warn("a new session began: running actors are cut until they are granted anew");
@@ -224,13 +242,16 @@ log.info("atelet started", {
   ...ledger.state(),
 });
 
-/** The last resort of design.md §7: suspend everything, as far as the grace period goes. */
+/** The last resort of design.md §7: suspend and upload everything, as far as the grace period goes. */
 async function shutDown(): Promise<void> {
-  log.info("shutting down: suspending all running actors", { graceMs: config.graceMs });
+  log.info("shutting down: suspending all running actors and uploading what only this node has", {
+    graceMs: config.graceMs,
+  });
   stopping.abort();
-  await Promise.race([actors.suspendAll(), delay(Math.max(0, config.graceMs - EXIT_MS))]);
+  await actors.saveAll(delay(Math.max(0, config.graceMs - EXIT_MS)));
   ending.abort();
-  await server.stop(EXIT_MS / 2);
+  await outputs.close();
+  await server.stop(1000);
   await metricsServer.close();
   await network.destroy();
   await runtime.destroy();

@@ -11,12 +11,21 @@ export interface AteletMetrics {
   crashLoops: Counter;
   uploads: Counter<"outcome">;
   overdueLoans: Counter;
+  logBytes: Counter;
+  droppedLogBytes: Counter;
   tombstones: Gauge;
   origins: Gauge;
   originStarts: Counter<"kind" | "outcome">;
 }
 
-export function createAteletMetrics(registry: Registry, ledger: Ledger, runningActors: () => number): AteletMetrics {
+/** Of this node's actors. */
+export interface ActorCounts {
+  running(): number;
+  /** Whose newest generation is on this node only. */
+  pending(): number;
+}
+
+export function createAteletMetrics(registry: Registry, ledger: Ledger, actors: ActorCounts): AteletMetrics {
   const seconds = new Histogram({
     name: "substrate_atelet_operation_seconds",
     help: "Time of each phase of resumes and suspends.",
@@ -54,7 +63,15 @@ export function createAteletMetrics(registry: Registry, ledger: Ledger, runningA
     help: "Actors that have a sandbox.",
     registers: [registry],
     collect() {
-      running.set(runningActors());
+      running.set(actors.running());
+    },
+  });
+  const pending = new Gauge({
+    name: "substrate_atelet_pending_actors",
+    help: "Actors whose newest generation is on this node's disk only, not in a store yet.",
+    registers: [registry],
+    collect() {
+      pending.set(actors.pending());
     },
   });
   return {
@@ -87,6 +104,16 @@ export function createAteletMetrics(registry: Registry, ledger: Ledger, runningA
     crashLoops: new Counter({
       name: "substrate_atelet_crash_loops_total",
       help: "Actors that ended soon after their start so often that only a person starts them again.",
+      registers: [registry],
+    }),
+    logBytes: new Counter({
+      name: "substrate_atelet_actor_log_bytes_total",
+      help: "Output of actors that was passed on to standard output.",
+      registers: [registry],
+    }),
+    droppedLogBytes: new Counter({
+      name: "substrate_atelet_actor_log_dropped_bytes_total",
+      help: "Output of actors that was rotated away before the reader of standard output took it.",
       registers: [registry],
     }),
     overdueLoans: new Counter({

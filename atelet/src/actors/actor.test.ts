@@ -213,11 +213,41 @@ describe("sync suspend", () => {
     node.session = "s2";
     await node.actors.endSession();
     node.stopping.abort();
-    await node.actors.suspendAll();
-    expect(storage(actor)).toEqual(["1 PENDING"]);
+    await node.actors.saveAll(new Promise(() => undefined));
+    expect(storage(actor)).toEqual(["1 COMPLETED"]);
     await granted(2);
     await expect(actor.resume()).rejects.toMatchObject({ code: "SHUTTING_DOWN" });
     expect(node.runtime.sandboxes.size).toBe(0);
+  });
+
+  it("a shutdown saves what was used last first, and says of each actor what the store did not take in time", async () => {
+    const others = [randomUUID(), randomUUID()].map((uid) => ({ ...key, uid, name: uid }));
+    const started: Actor[] = [];
+    for (const [i, actorKey] of [key, ...others].entries()) {
+      const given = assignment({ epoch: 1, session: node.session }, { actor: actorKey, program: program({}) });
+      await node.actors.assign(given);
+      const actor = node.actors.get(actorKey.uid);
+      await actor.resume();
+      actor.noteActivity(1000 + i);
+      started.push(actor);
+    }
+    await rm(node.storeDir, { recursive: true, force: true });
+    await writeFile(node.storeDir, "no folder any more");
+    const late = Promise.withResolvers<undefined>();
+    const saved = node.actors.saveAll(late.promise);
+    await vi.waitFor(() => {
+      expect(started.map(({ pendingGeneration }) => pendingGeneration)).toEqual([1, 1, 1]);
+    });
+    late.resolve(undefined);
+    await saved;
+    const lines = node.logged as { message: string; actor?: string; generation?: number }[];
+    const unsaved = lines.filter(({ message }) => message.startsWith("not uploaded within the grace period"));
+    expect(unsaved.map(({ actor, generation }) => [actor, generation])).toEqual(
+      [...started].reverse().map(({ name }) => [name, 1]),
+    );
+    const order = lines.filter(({ message }) => message === "checkpoint timing").map(({ actor }) => actor);
+    expect(order.at(0)).not.toBe(started.at(0)?.name);
+    await rm(node.storeDir);
   });
 });
 

@@ -261,6 +261,17 @@ export class Actor {
     return this.#suspend.atShutdown();
   }
 
+  /** What only this node has goes to the store at once. */
+  uploadAtShutdown(): Promise<void> {
+    return this.#suspend.uploadAtShutdown();
+  }
+
+  /** The generation that only this node has; undefined if nothing would be lost with it. */
+  get pendingGeneration(): number | undefined {
+    const newest = this.generations.newest();
+    return newest?.storage.state === "PENDING" ? newest.generation : undefined;
+  }
+
   /** Copies its state under the prefix of a Snapshot object. */
   tag(target: StoredPrefix, operationId: string): Promise<Stored> {
     return this.#tag.tag(target, operationId);

@@ -46,7 +46,7 @@ export async function unreleasable(options: LeavingOptions): Promise<string | un
  * @returns when nothing of it writes to the store any more: that may take long if the store hangs.
  */
 export async function leave(options: LeavingOptions): Promise<{ writes: Promise<void> }> {
-  const { node, id, name, files, volumes, operations, sandbox, uploader, route } = options;
+  const { node, id, name, record, files, volumes, operations, sandbox, uploader, route } = options;
   const reason = new SubstrateError("MOVED", `actor ${name} left this node`);
   if (operations.type !== undefined) {
     await node.runtime.delete(id);
@@ -58,6 +58,7 @@ export async function leave(options: LeavingOptions): Promise<{ writes: Promise<
   await sandbox.settled();
   await volumes.close();
   route.end();
+  await node.outputs.remove(record.actor.uid);
   await files.close();
   return { writes };
 }

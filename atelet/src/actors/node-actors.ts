@@ -1,8 +1,7 @@
-import { copyFile, rm, stat, truncate } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
+import pLimit from "p-limit";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { GenerationFolder } from "../generations/folder.ts";
-import { isMissing } from "../node-files.ts";
 import { unmountBelow } from "../volumes/mounts.ts";
 import { noVolumes } from "../volumes/stack.ts";
 import { Actor } from "./actor.ts";
@@ -13,8 +12,8 @@ import { type Releases } from "./releases.ts";
 
 /** How often it is looked whether sandboxes still live: a crash is seen within this time. */
 const ALIVE_EVERY_MS = 500;
-/** An actor's output is cut when it is larger; one older piece is kept beside it. */
-const LOG_BYTES = 8 * 2 ** 20;
+/** More at once only make each other slower. */
+const UPLOADS_AT_SHUTDOWN = 4;
 
 export type ActorListener = (change: { actor: Actor } | { gone: { uid: string; epoch: number } }) => void;
 
@@ -39,7 +38,7 @@ export class NodeActors {
       const files = new ActorFiles(actorsDir, uid);
       const record = await this.#loadOrSetAside(uid, files);
       if (record !== undefined && this.#releases.epoch(uid) < record.grant.epoch) {
-        this.#actors.set(uid, this.#make(record, files));
+        this.#add(this.#make(record, files));
         continue;
       }
       // Nothing is removed through a mount.
@@ -162,7 +161,7 @@ export class NodeActors {
       const made = this.#make(newRecord(assignment), files);
       await made.takeOver();
       await made.assign(assignment);
-      this.#actors.set(actor.uid, made);
+      this.#add(made);
       this.#notify({ actor: made });
     });
   }
@@ -217,11 +216,43 @@ export class NodeActors {
     await Promise.all(this.all().map((actor) => this.#guard(actor, "cut", () => actor.cut())));
   }
 
-  /** The last resort before the node's processes end: suspends everything, as far as the time allows. */
-  async suspendAll(): Promise<void> {
-    await Promise.all(
-      this.all().map((actor) => this.#guard(actor, "suspend at shutdown", () => actor.suspendAtShutdown())),
-    );
+  /**
+   * The last resort before the node's processes end: suspends everything and uploads it, those used last first, until all
+   * is done or `late` resolves. Says of each actor what could not be saved.
+   */
+  async saveAll(late: Promise<unknown>): Promise<void> {
+    const uploads = pLimit(UPLOADS_AT_SHUTDOWN);
+    const byUse = this.all().sort((one, other) => other.record.lastActivityMs - one.record.lastActivityMs);
+    const upload = (actor: Actor): Promise<void> =>
+      uploads(() => this.#guard(actor, "upload at shutdown", () => actor.uploadAtShutdown()));
+    const suspended = byUse
+      .filter((actor) => actor.hasSandbox)
+      .map(async (actor) => {
+        await this.#guard(actor, "suspend at shutdown", () => actor.suspendAtShutdown());
+        return { uploaded: upload(actor) };
+      });
+    // What slept already is older than what comes out of memory now.
+    const all = Promise.all(suspended).then(async (running) => {
+      await Promise.all([...running.map(({ uploaded }) => uploaded), ...byUse.map(upload)]);
+    });
+    await Promise.race([all, late]);
+    for (const actor of byUse) this.#sayUnsaved(actor);
+  }
+
+  #sayUnsaved(actor: Actor): void {
+    const { log } = this.#node;
+    if (actor.hasSandbox) {
+      log.error("not suspended within the grace period: what it has done since its newest generation is lost", {
+        actor: actor.name,
+        generation: actor.generations.newest()?.generation ?? 0,
+      });
+    } else if (actor.pendingGeneration !== undefined) {
+      log.warn("not uploaded within the grace period: its newest generation is on this node's disk only", {
+        actor: actor.name,
+        generation: actor.pendingGeneration,
+        message: actor.generations.newest()?.storage.message,
+      });
+    }
   }
 
   /** Whether there are generations that were made under an epoch which this node has not given up. */
@@ -252,6 +283,21 @@ export class NodeActors {
     });
   }
 
+  #add(actor: Actor): void {
+    const { record, files } = actor;
+    this.#actors.set(record.actor.uid, actor);
+    this.#node.outputs.add(record.actor.uid, {
+      log: files.log,
+      logPlaces: files.logPlaces,
+      labels: () => {
+        const { uid, namespace, name } = record.actor;
+        return { actor: name, namespace, template: record.program.templateName, uid };
+      },
+      mayWrite: () => actor.hasSandbox,
+      lifeMark: () => record.operations[0]?.id ?? "",
+    });
+  }
+
   #notify(change: Parameters<ActorListener>[0]): void {
     for (const listener of this.#listeners) listener(change);
   }
@@ -270,14 +316,7 @@ export class NodeActors {
   async #watch(): Promise<void> {
     const { signal } = this.#node;
     while (!signal.aborted) {
-      await Promise.all(
-        this.all().map((actor) =>
-          this.#guard(actor, "liveness check", async () => {
-            await actor.checkAlive();
-            await rotate(actor.files.log);
-          }),
-        ),
-      );
+      await Promise.all(this.all().map((actor) => this.#guard(actor, "liveness check", () => actor.checkAlive())));
       await delay(ALIVE_EVERY_MS, undefined, { signal }).catch(() => undefined);
     }
   }
@@ -313,21 +352,4 @@ function newRecord({ actor, grant, program, held, clusterUid, upgradePending }: 
     operations: [],
     lastActivityMs: 0,
   };
-}
-
-/** By copy and truncate: the program's descriptor, opened O_APPEND, goes on writing to the same file. */
-async function rotate(path: string): Promise<void> {
-  try {
-    if ((await stat(path)).size <= LOG_BYTES) return;
-  } catch (error) {
-    if (isMissing(error)) return;
-    throw error;
-  }
-  // The bound comes first: on a full disk the older piece is given up rather than the node.
-  try {
-    await rm(`${path}.1`, { force: true });
-    await copyFile(path, `${path}.1`);
-  } finally {
-    await truncate(path, 0);
-  }
 }

@@ -4,6 +4,7 @@ import { type Cgroups } from "../cgroups/cgroups.ts";
 import { type Images } from "../images/images.ts";
 import { type Ledger } from "../ledger/contract.ts";
 import { type ActorNetwork } from "../network/network.ts";
+import { type Outputs } from "../output/outputs.ts";
 import { type Origins } from "../origins/origins.ts";
 import { type ProcessIdentity, type SandboxRuntime } from "../sandbox/sandbox.ts";
 import { type ExitStatus } from "../supervisor/exits.ts";
@@ -56,6 +57,8 @@ export interface NodeContext {
   origins: Origins;
   ledger: Ledger;
   writeBack: WriteBack;
+  /** What programs print. */
+  outputs: Outputs;
   volumes: VolumeTools;
   /** R16: a snapshot takes its slot before it borrows. */
   snapshotSlots: LimitFunction;

@@ -216,6 +216,10 @@ export class ActorFiles {
   get log(): string {
     return join(this.dir, "output.log");
   }
+  /** How much of the log was passed on. */
+  get logPlaces(): string {
+    return join(this.dir, "output.json");
+  }
 
   async create(): Promise<void> {
     for (const dir of [this.generations, this.bundle, this.identity, this.volumes])

@@ -62,6 +62,13 @@ export class SuspendOperation {
     await sandbox.settled();
   }
 
+  /** Without the upload delay. Resolves when the newest generation is in the store; rejects when it can never be. */
+  async uploadAtShutdown(): Promise<void> {
+    const { generations, uploader } = this.#options;
+    const newest = generations.newest();
+    if (newest?.storage.state === "PENDING") await uploader.flush(newest.generation);
+  }
+
   /** Whether a suspend is still to make that generation: a tag may have made one of the same number meanwhile. */
   #isUnsaved(targetGeneration: number): boolean {
     const { record, generations } = this.#options;

@@ -11,6 +11,7 @@ import { type Images } from "../images/images.ts";
 import { MemoryLedger } from "../ledger/ledger.ts";
 import { createAteletMetrics } from "../metrics.ts";
 import { type ActorNetwork, type Slot } from "../network/network.ts";
+import { Outputs } from "../output/outputs.ts";
 import { Origins } from "../origins/origins.ts";
 import { type ProcessIdentity, type SandboxRuntime, type SandboxSpec, type SandboxStatus } from "../sandbox/sandbox.ts";
 import { Exits, type ExitStatus } from "../supervisor/exits.ts";
@@ -322,7 +323,7 @@ export class TestNode {
     await mkdir(actorsDir, { recursive: true });
     await mkdir(join(this.dir, "rootfs"), { recursive: true });
     const stores = new Stores(new Map([["default", storeSettings("default", `file://${this.storeDir}`)]]));
-    const metrics = createAteletMetrics(new Registry(), this.ledger, () => 0);
+    const metrics = createAteletMetrics(new Registry(), this.ledger, { running: () => 0, pending: () => 0 });
     this.tombstones = new Tombstones({
       dir: join(this.dir, "tombstones"),
       store: (name) => stores.get(name),
@@ -365,6 +366,7 @@ export class TestNode {
         log,
         signal: this.#ending.signal,
       }),
+      outputs: new Outputs({ sink: undefined, passed: () => undefined, dropped: () => undefined, log }),
       volumes: { mounts: this.mounts, jobs: this.#jobs, originsDir: join(this.dir, "origins") },
       snapshotSlots: this.snapshotSlots,
       routers: this.routers,
