@@ -1,4 +1,5 @@
 import { type Logger } from "@substrate/lib/log.ts";
+import { requirePrivileges } from "./privileges.ts";
 import { type SupervisedCommand, Supervisor, type SupervisorConfig } from "./supervisor.ts";
 
 /**
@@ -9,6 +10,7 @@ export function superviseProcess(config: SupervisorConfig, command: SupervisedCo
   const hurry = new AbortController();
   let supervisor: Supervisor;
   try {
+    requirePrivileges();
     supervisor = new Supervisor(config, command, log);
   } catch (error) {
     log.error("the supervisor cannot start", { error });
