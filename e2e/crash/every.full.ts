@@ -13,13 +13,13 @@ class Worlds {
   #world: CrashWorld | undefined;
   #points: CrashPoints | undefined;
 
-  async run({ operation, crash }: Point): Promise<PointResult> {
+  async run({ operation, crash }: Point): Promise<PointResult & { begun: true }> {
     this.#world ??= await CrashWorld.start();
     this.#points ??= new CrashPoints(this.#world);
     try {
       const result = await this.#points.run(operation, crash);
       if (result.wrong.length > 0) await this.stop();
-      return result;
+      return { ...result, begun: true };
     } catch (error) {
       await this.stop();
       throw error;
@@ -39,9 +39,9 @@ class Worlds {
   }
 }
 
-/** The point before left something that shows only now; the next one begins in a new world. */
-function faultOf(error: unknown): Pick<PointResult, "step" | "wrong"> {
-  return { step: "its beginning", wrong: [inspect(error)] };
+/** The point before left something that shows only now: this one is still to be taken, in a new world. */
+function notBegun(error: unknown): Pick<PointResult, "step" | "wrong"> & { begun: false } {
+  return { begun: false, step: "its beginning", wrong: [inspect(error)] };
 }
 
 function say(line: string): void {
@@ -60,15 +60,15 @@ describe.each<Victim>(["atelet", "operator"])("%s", { concurrent: true }, (victi
     for (const operation of wantedOperations()) {
       let hit = 0;
       const faultsBefore = faults.length;
-      for (let n = 1; faults.length - faultsBefore < tooManyFaults; n += 1) {
-        const point: Point = { operation, crash: { victim, n } };
-        const { step, wrong } = await worlds.run(point).catch(faultOf);
+      while (faults.length - faultsBefore < tooManyFaults) {
+        const point: Point = { operation, crash: { victim, n: hit + 1 } };
+        const { step, wrong, begun } = await worlds.run(point).catch(notBegun);
         if (wrong.length > 0) {
           faults.push(`${nameOf(point)}, at "${step ?? "no step"}": ${wrong.join("; ")}`);
           say(`fault: ${faults.at(-1) ?? ""}`);
         }
         if (step === undefined) break;
-        hit += 1;
+        if (begun) hit += 1;
       }
       counts.push(`${operation.name} ${hit}`);
       say(`${victim} ended at each of ${hit} steps of ${operation.name}`);

@@ -25,6 +25,8 @@ export interface Standing {
   envTrouble?: Trouble;
   /** Of what runs, or would be started if there were no other. */
   presentRevision?: string;
+  /** Of that revision's environment: what its node is to know until another revision is told. */
+  presentEnvDigest?: string;
   /** Its next wake brings another revision. */
   upgradeTo?: string;
   /** The Template's newest revision, which a suspend (`byItself`), or a person's cold start, would bring. */

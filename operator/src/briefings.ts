@@ -36,6 +36,8 @@ export interface BriefingsOptions {
 export class Briefings {
   readonly #options: BriefingsOptions;
   readonly #looks = new LRUCache<string, Look>({ max: remembered });
+  /** Of those that another revision waits for: at the environment of their present one. */
+  readonly #presentLooks = new LRUCache<string, Look>({ max: remembered });
 
   constructor(options: BriefingsOptions) {
     this.#options = options;
@@ -47,11 +49,14 @@ export class Briefings {
     let decision: Decision;
     let env: EnvVar[];
     let owner: EnvOwner;
+    let presentEnv: EnvVar[] | undefined;
     let waiting: Pick<Standing, "upgradeRefused" | "upgradeWaits"> = {};
     try {
       decision = await plans.decide(actor, report, newest, undefined);
       env = await plans.env(actor, decision.revision);
       owner = plans.envOwner(actor);
+      const present = presentOf(decision, report);
+      if (present !== undefined) presentEnv = present === decision.revision ? env : await plans.env(actor, present);
       const stays = decision.tie.kind !== "none" && decision.tie.revision === decision.revision;
       if (stays && decision.refused === undefined)
         waiting = await plans.waiting(actor, decision.revision, decision.tie);
@@ -59,14 +64,23 @@ export class Briefings {
       if (error instanceof SubstrateError) return undefined;
       throw error;
     }
-    const { refused, revision, tie } = decision;
-    const present = tie.kind === "none" ? report?.revision : tie.revision;
+    const { refused, revision } = decision;
+    const present = presentOf(decision, report);
+    const { uid = "" } = actor.metadata;
+    const look = await this.#look(this.#looks, uid, owner, env);
+    const presentLook =
+      presentEnv === undefined || presentEnv === env
+        ? look
+        : await this.#look(this.#presentLooks, uid, owner, presentEnv);
+    const { envDigest: presentEnvDigest, recheckAfterMs } = presentLook;
     return {
-      ...(await this.#look(actor, owner, env)),
+      ...(recheckAfterMs === undefined ? {} : { recheckAfterMs }),
+      ...look,
       ...waiting,
       ...(refused === undefined ? {} : { upgradeRefused: refused }),
-      ...(present === undefined || present === "" ? {} : { presentRevision: present }),
-      ...(present === undefined || present === "" || present === revision ? {} : { upgradeTo: revision }),
+      ...(present === undefined ? {} : { presentRevision: present }),
+      ...(presentEnvDigest === undefined ? {} : { presentEnvDigest }),
+      ...(present === undefined || present === revision ? {} : { upgradeTo: revision }),
     };
   }
 
@@ -77,11 +91,11 @@ export class Briefings {
     if (isInTransition(report)) return;
     // before its first generation it needs what it begins from, too: the next wake's to say, unless it runs
     if (report.generations.length === 0 && !isAwake(report)) return;
-    const { envDigest, presentRevision, upgradeTo } = standing;
+    const { presentEnvDigest, presentRevision, upgradeTo } = standing;
     if (presentRevision === undefined) return;
     const upgradePending = upgradeTo !== undefined;
     const program = await plans.program(actor, presentRevision);
-    const wanted = planDigest(program, envDigest, upgradePending);
+    const wanted = planDigest(program, presentEnvDigest, upgradePending);
     const told = assignments.told(uid);
     if (told === wanted) return;
     const isKnown = report.revision === presentRevision && hasLimitsOf(report, program);
@@ -95,16 +109,16 @@ export class Briefings {
 
   forget(uid: string): void {
     this.#looks.delete(uid);
+    this.#presentLooks.delete(uid);
   }
 
-  async #look(actor: Actor, owner: EnvOwner, env: EnvVar[]): Promise<Look["standing"]> {
-    const { uid = "" } = actor.metadata;
+  async #look(looks: LRUCache<string, Look>, uid: string, owner: EnvOwner, env: EnvVar[]): Promise<Look["standing"]> {
     const named = JSON.stringify(env);
-    const known = this.#looks.get(uid);
+    const known = looks.get(uid);
     const nowMs = performance.now();
     if (known?.env === named && nowMs - known.atMs < lookAgainMs) return known.standing;
     const standing = await this.#resolve(owner, env);
-    this.#looks.set(uid, { env: named, atMs: nowMs, standing });
+    looks.set(uid, { env: named, atMs: nowMs, standing });
     return standing;
   }
 
@@ -117,6 +131,12 @@ export class Briefings {
       return { envTrouble: troubleOf(error), recheckAfterMs: missingSecretRetryMs };
     }
   }
+}
+
+/** Of what runs, or would be started if there were no other; undefined for what has never run. */
+function presentOf({ tie }: Decision, report: ActorReport | undefined): string | undefined {
+  const present = tie.kind === "none" ? report?.revision : tie.revision;
+  return present === "" ? undefined : present;
 }
 
 /** Whether the node measures its volumes by the Template's limits of now. */

@@ -36,23 +36,31 @@ function* ofGenerations({ uid, dir, record }: NodeActor): Generator<string> {
   }
 }
 
-/** Every layer of a volume is in the stack of a generation here, or in the live one. */
-function* ofVolumes({ dir, record }: NodeActor): Generator<string> {
+/** Own layers of the overlay that a running sandbox has of a volume: older ones than its stack names, if these were made one since. */
+function mountedLayers(mountPoint: string, mounts: readonly string[]): string[] {
+  const overlay = mounts.find((line) => line.split(" ")[4] === mountPoint) ?? "";
+  return [...overlay.matchAll(/[:=]layers\/(\d+)\/data/g)].map((match) => match[1] ?? "");
+}
+
+/** Every layer of a volume is in the stack of a generation here, in the live one, or mounted. */
+function* ofVolumes({ dir, record }: NodeActor, mounts: readonly string[]): Generator<string> {
   const generations = namesIn(join(dir, "generations")).map((name) =>
     generationSchema.parse(JSON.parse(readFileSync(join(dir, "generations", name, "generation.json"), "utf8"))),
   );
   const stacks = [...(record?.volumes.stacks ?? []), ...generations.flatMap(({ volumes }) => volumes)];
   for (const volume of namesIn(join(dir, "volumes"))) {
+    const home = join(dir, "volumes", volume);
     const named = stacks
       .filter(({ name }) => name === volume)
       .flatMap(({ layers }) => layers.flatMap((layer) => ("own" in layer ? [String(layer.own)] : [])));
-    for (const layer of namesIn(join(dir, "volumes", volume, "layers")))
-      if (!named.includes(layer)) yield `${dir}/volumes/${volume}/layers/${layer} is in no stack`;
+    named.push(...mountedLayers(join(home, "mnt"), mounts));
+    for (const layer of namesIn(join(home, "layers")))
+      if (!named.includes(layer)) yield `${home}/layers/${layer} is in no stack`;
   }
 }
 
 /** No file whose name says that something was not finished, and no folder of an actor that is gone. */
-function* ofFiles({ cluster, actors, snapshots, nodeActors }: World): Generator<string> {
+function* ofFiles({ cluster, atelet, actors, snapshots, nodeActors }: World): Generator<string> {
   const { nodeDir } = cluster;
   for (const name of namesIn(join(nodeDir, "tombstones"))) yield `${nodeDir}/tombstones/${name} waits`;
   for (const uid of namesIn(join(nodeDir, "origins")))
@@ -62,11 +70,12 @@ function* ofFiles({ cluster, actors, snapshots, nodeActors }: World): Generator<
     if (unfinished.test(entry) || entry.startsWith("images/.tmp/") || entry.startsWith("trials/"))
       yield `${nodeDir}/${entry} is left over`;
   }
+  const mounts = readFileSync(`/proc/${atelet}/mountinfo`, "utf8").split("\n");
   for (const actor of nodeActors) {
     if (!actors.some(({ metadata }) => metadata.uid === actor.uid)) yield `${actor.dir} is of no actor`;
     if (actor.record === undefined) yield `${actor.dir} has no record`;
     yield* ofGenerations(actor);
-    yield* ofVolumes(actor);
+    yield* ofVolumes(actor, mounts);
   }
 }
 
