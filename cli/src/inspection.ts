@@ -33,7 +33,11 @@ export interface NodeUsage {
   address: string;
   runtime: string;
   reachable: boolean;
+  /** Silent for so long that its actors say NodeLost; an operator of an earlier version doesn't say it. */
+  lost?: boolean;
   unschedulable: boolean;
+  /** Why it is none for new actors, beside a cordon: `is not Ready`. */
+  trouble?: string;
   actors: number;
   running: number;
   limitBytes?: number;

@@ -24,7 +24,7 @@ export function actorTable(actors: readonly Actor[], { wide, namespaces, nowMs }
       ...(namespaces ? [metadata.namespace ?? ""] : []),
       metadata.name,
       shortState(status?.state) + (spec.state === "Suspended" ? " (held)" : ""),
-      status?.assignment?.nodeName ?? "-",
+      nodeText(actor),
       spec.templateRef.name,
       newest?.name ?? "-",
       shortState(newest?.storageState),
@@ -34,6 +34,12 @@ export function actorTable(actors: readonly Actor[], { wide, namespaces, nowMs }
     ];
   });
   return columns([header, ...rows]);
+}
+
+function nodeText({ status }: Actor): string {
+  const { nodeName } = status?.assignment ?? {};
+  const isLost = status?.conditions?.some(({ type, reason }) => type === "Ready" && reason === "NodeLost") === true;
+  return nodeName === undefined ? "-" : `${nodeName}${isLost ? " (lost)" : ""}`;
 }
 
 function wideColumns({ status }: Actor): string[] {

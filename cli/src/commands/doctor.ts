@@ -4,6 +4,7 @@ import { Connection, type ConnectionFlags } from "../connection.ts";
 import { type Finding } from "../doctor/finding.ts";
 import { aggregatedApi, apiServer, kinds, leases, nodes } from "../doctor/installation.ts";
 import { actors, templates } from "../doctor/objects.ts";
+import { pods } from "../doctor/pods.ts";
 import { rights } from "../doctor/rights.ts";
 import { examples } from "../examples.ts";
 import { ProgramExit } from "../program-exit.ts";
@@ -29,6 +30,7 @@ export function doctorCommand(terminal: Terminal): Command {
         aggregatedApi(connection),
         leases(connection, flags.systemNamespace, server.nowMs),
         nodes(connection),
+        pods(connection, flags.systemNamespace),
         templates(connection),
         actors(connection),
         rights(connection),

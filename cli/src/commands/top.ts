@@ -127,12 +127,21 @@ export function usageTable(rows: readonly ActorUsage[], namespaces: boolean): st
   ]);
 }
 
+function reachability({ lost, reachable, trouble, unschedulable }: NodeUsage): string {
+  const marks = [
+    ...(lost === true ? ["lost"] : []),
+    ...(unschedulable ? ["cordoned"] : []),
+    ...(trouble === undefined ? [] : [trouble.replace(/^(is|has) /, "")]),
+  ];
+  return (reachable ? "yes" : "no") + (marks.length === 0 ? "" : ` (${marks.join(", ")})`);
+}
+
 export function nodeTable(nodes: readonly NodeUsage[]): string {
   return columns([
     ["NODE", "REACHABLE", "ACTORS", "RUNNING", "LIMIT", "BOOKED", "LENT", "RESERVE", "RUNTIME"],
     ...nodes.map((node) => [
       node.metadata.name,
-      (node.reachable ? "yes" : "no") + (node.unschedulable ? " (cordoned)" : ""),
+      reachability(node),
       node.reachable ? String(node.actors) : "-",
       node.reachable ? String(node.running) : "-",
       size(node.limitBytes),

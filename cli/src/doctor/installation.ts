@@ -10,8 +10,8 @@ const skewMs = 5_000;
 
 /** Fields that this version's API has beyond earlier ones, in each kind's schema. */
 export const newestFields: Readonly<Record<string, readonly string[]>> = {
-  templates: ["spec.volumes", "spec.hooks", "spec.upgrade"],
-  actors: ["spec.source", "spec.env", "status.crash"],
+  templates: ["spec.volumes", "spec.hooks", "spec.upgrade", "spec.nodeSelector", "spec.tolerations"],
+  actors: ["spec.source", "spec.env", "spec.nodeSelector", "status.crash"],
   snapshots: ["spec.tag", "status.templateName"],
 };
 
@@ -160,14 +160,23 @@ export async function nodes(connection: Connection): Promise<Finding[]> {
       ),
     ];
   if (status !== 200) return [warning(`the operator's nodes can't be read: ${message}`, askAdmin)];
-  const findings = value.items.map(({ metadata: { name }, reachable, unschedulable, address }): Finding => {
-    if (!reachable) {
-      const fix = "let the operator's pod reach that address; see its log for why it can't";
-      return problem(`the operator does not reach the atelet of node ${name} at ${address}`, fix);
-    }
-    if (unschedulable) return warning(`node ${name} is cordoned: it gets no new actors`, `kubectl uncordon ${name}`);
-    return ok(`the operator reaches the atelet of node ${name}`);
-  });
+  const findings = value.items.map(
+    ({ metadata: { name }, lost, reachable, trouble, unschedulable, address }): Finding => {
+      if (lost === true) {
+        const fix = "bring the node back: its actors go on there, and nothing moves by itself (kubectl get nodes)";
+        return problem(`node ${name} is lost: it has been silent for long, and its Lease was not renewed`, fix);
+      }
+      if (!reachable) {
+        const fix = "let the operator's pod reach that address; see its log for why it can't";
+        return problem(`the operator does not reach the atelet of node ${name} at ${address}`, fix);
+      }
+      if (unschedulable) return warning(`node ${name} is cordoned: it gets no new actors`, `kubectl uncordon ${name}`);
+      if (trouble !== undefined) {
+        return warning(`node ${name} ${trouble}: it gets no new actors`, `kubectl describe node ${name}`);
+      }
+      return ok(`the operator reaches the atelet of node ${name}`);
+    },
+  );
   const theirs = value.operator.version;
   if (theirs === version) return [...findings, ok(`the operator and this plugin are of version ${version}`)];
   const fix = "use the plugin of the operator's version: its commands may ask for what the other does not know";
