@@ -123,7 +123,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
       this.#refuse(refusals.cut(this.#admission.key));
     } else if (code === "UND_ERR_HEADERS_TIMEOUT") {
       this.#refuse(new SubstrateError("TIMEOUT", `actor ${this.#admission.key ?? ""} did not answer in time`));
-    } else if (this.#mayRepeat()) {
+    } else if (this.#mayRepeat(ticket)) {
       this.#repeated = true;
       this.#tryAgain(ticket, error);
     } else {
@@ -131,8 +131,9 @@ export class Exchange implements Dispatcher.DispatchHandler {
     }
   }
 
-  #mayRepeat(): boolean {
-    if (this.#repeated || !this.#onKeptConnection) return false;
+  /** Once; while the atelet is away as often as is needed: all kept connections to the pod that was there may be dead. */
+  #mayRepeat({ holding }: Ticket): boolean {
+    if (!this.#onKeptConnection || (this.#repeated && holding.isAttached)) return false;
     return this.#body === undefined && idempotent.has(this.#request.method ?? "");
   }
 
