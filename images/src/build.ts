@@ -114,7 +114,7 @@ class ImageBuild {
     const below = await stack(this.#buildah, baseId, layers, this.#usedLayers, this.#say);
     return this.#built.add(name, key, reference, async (archive) => {
       this.#say("  bundles");
-      const final = `localhost/substrate-built:${key}`;
+      const final = `docker.io/${reference}`;
       const container = await this.#buildah.from(below);
       await inScratch(async (folder) => {
         await writeBundles(root, image, join(folder, BUNDLES));
@@ -166,8 +166,10 @@ class ImageBuild {
     return this.#built.add(name, key, reference, (archive) =>
       inScratch(async (folder) => {
         const id = await this.#buildah.pull(await buildExample(name, folder));
-        await this.#buildah.save(id, archive, reference);
-        await this.#buildah.removeImages([id]);
+        const final = `docker.io/${reference}`;
+        await this.#buildah.rename(id, final);
+        await this.#buildah.save(final, archive, reference);
+        await this.#buildah.removeImages([final]);
         return {};
       }),
     );

@@ -40,6 +40,13 @@ export class Buildah {
     return this.#buildah("from", "--quiet", "--pull-never", image);
   }
 
+  /** Gives an image this name alone: an archive would carry its other names too. */
+  async rename(image: string, name: string): Promise<void> {
+    const names = JSON.parse(await this.#buildah("images", "--json", image)) as { names?: string[] }[];
+    await this.#buildah("tag", image, name);
+    await this.removeImages(names.flatMap((one) => one.names ?? []).filter((one) => one !== name));
+  }
+
   /** Fetches an image (any reference that buildah knows, oci:/dir as well). @returns its id. */
   async pull(reference: string): Promise<string> {
     const answer = await this.#buildah("pull", "--quiet", reference);
@@ -93,7 +100,7 @@ export class Buildah {
   }
 
   async removeImages(images: readonly string[]): Promise<void> {
-    if (images.length > 0) await this.#buildah("rmi", "--force", ...images);
+    if (images.length > 0) await this.#buildah("rmi", ...images);
   }
 
   /** Removes containers that a killed build left. */

@@ -20,7 +20,7 @@ const systemPrograms: Readonly<Record<ExampleName, readonly string[]>> = {
 /** Changes with anything that decides what the example's image is. */
 export async function exampleKey(root: string, name: ExampleName): Promise<string> {
   const programs = await Promise.all(systemPrograms[name].map((path) => programState(path)));
-  return keyOf(name, await sourcesHash(root, ["examples/src", join("examples", name)]), programs);
+  return keyOf(name, await sourcesHash(root, ["images/src", "examples/src", join("examples", name)]), programs);
 }
 
 /** Builds the example's image as `npm start` would. @returns a reference that buildah reads. */

@@ -102,7 +102,7 @@ export const partImages: Readonly<Record<PartName, PartImage>> = {
   },
 };
 
-export const exampleNames: readonly ExampleName[] = ["counter", "python", "node"];
+const exampleNames: readonly ExampleName[] = ["counter", "python", "node"];
 export const imageNames: readonly ImageName[] = [...(Object.keys(partImages) as PartName[]), ...exampleNames];
 
 export function isPart(name: ImageName): name is PartName {
