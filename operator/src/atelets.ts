@@ -127,12 +127,15 @@ export class Atelets {
   /** Why a node cannot be asked, for a person; undefined when it can. */
   absence(nodeName: string): string | undefined {
     const link = this.#links.get(nodeName);
-    if (link?.view().synced === true) return undefined;
+    const view = link?.view();
+    if (view?.synced === true) return undefined;
     const { nodes } = this.#options;
+    // since it has been silent, that is: an earlier renewal says nothing of what it does now
+    const sinceRenewalMs = this.#clock.sinceRenewalMs(nodeName) ?? Number.POSITIVE_INFINITY;
     return absenceText({
       nodeName,
       address: link?.lease.address,
-      renews: link !== undefined && !this.#lost.has(nodeName) && this.#clock.silentMs(nodeName) < renewsWithinMs,
+      renews: view !== undefined && sinceRenewalMs < Math.min(renewsWithinMs, view.unreachableMs),
       node: nodes.byKey(nodeName),
       hasNodes: nodes.list().length > 0,
     });

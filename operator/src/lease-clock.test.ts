@@ -14,6 +14,7 @@ it("counts from the newest renewal that was seen, and anew at a start and after 
   clock.observe("a", "r1");
   clock.observe("a", undefined);
   expect(clock.silentMs("a")).toBe(20_000);
+  expect(clock.sinceRenewalMs("a")).toBe(20_000);
   clock.observe("a", "r2");
   expect(clock.silentMs("a")).toBe(0);
   now = 80_000;
@@ -27,4 +28,5 @@ it("counts from the newest renewal that was seen, and anew at a start and after 
   clock.restart();
   now = 201_000;
   expect(clock.silentMs("a")).toBe(1_000);
+  expect(clock.sinceRenewalMs("a")).toBeUndefined();
 });

@@ -33,6 +33,12 @@ export class LeaseClock {
     this.#renewals.set(nodeName, { renewal, atMs: this.#now() });
   }
 
+  /** How long ago a renewal was seen; undefined when none was since the count began. */
+  sinceRenewalMs(nodeName: string): number | undefined {
+    const renewal = this.#renewals.get(nodeName);
+    return renewal && this.#now() - renewal.atMs;
+  }
+
   silentMs(nodeName: string): number {
     const { connectedSinceMs } = this.#watch;
     if (connectedSinceMs === undefined) return 0;

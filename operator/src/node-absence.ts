@@ -5,7 +5,7 @@ export interface AbsenceFacts {
   nodeName: string;
   /** Of its Lease; undefined without a valid one. */
   address: string | undefined;
-  /** Its Lease was renewed within the last 15 s. */
+  /** Its Lease was renewed since it has not answered, and within the last 15 s. */
   renews: boolean;
   node: Node | undefined;
   /** Some Node object exists: then one that is missing was deleted. */
