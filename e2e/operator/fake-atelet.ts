@@ -1,9 +1,12 @@
 import { randomUUID } from "node:crypto";
+import { type ServerDuplexStream } from "@grpc/grpc-js";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import {
   AteletServiceService,
   type AssignRequest,
   type AteletServiceServer,
+  type ExecRequest,
+  type ExecResponse,
   type Leader,
   type ReadLogRequest,
   type ReadLogResponse,
@@ -47,6 +50,19 @@ import { serverCredentials, type TlsSource } from "@substrate/lib/rpc/tls.ts";
 
 function notScripted(method: string): never {
   throw new SubstrateError("INVALID", `the scripted atelet has no ${method}`);
+}
+
+/** A program that prints its arguments, then what it reads. */
+async function echo(call: ServerDuplexStream<ExecRequest, ExecResponse>, signal: AbortSignal): Promise<void> {
+  for await (const { message } of call as AsyncIterable<ExecRequest>) {
+    if (message?.$case === "start") {
+      const value = Buffer.from(message.value.command.join(" "));
+      await send(call, { message: { $case: "stdout", value } }, signal);
+    }
+    if (message?.$case === "stdin") await send(call, { message: { $case: "stdout", value: message.value } }, signal);
+    if (message?.$case === "stdinClosed") break;
+  }
+  await send(call, { message: { $case: "exitCode", value: 0 } }, signal);
 }
 
 type Event = NonNullable<WatchActorsResponse["event"]>;
@@ -148,7 +164,7 @@ export class FakeAtelet {
       }),
       readOperations: unaryHandler(options, () => notScripted("readOperations")),
       readUsage: unaryHandler(options, () => notScripted("readUsage")),
-      exec: duplexHandler(options, () => notScripted("exec")),
+      exec: duplexHandler<ExecRequest, ExecResponse>(options, (call, { signal }) => echo(call, signal)),
       tag: unaryHandler(options, (request) => this.#tag(this.#follow(request))),
       deleteStored: unaryHandler(options, (request) => {
         const uid = this.#follow(request).prefix?.uid ?? "";

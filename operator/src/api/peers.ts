@@ -1,4 +1,4 @@
-import { type TLSSocket } from "node:tls";
+import { type X509Certificate } from "node:crypto";
 import { isSignedBy } from "@substrate/lib/certificates.ts";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type FrontProxyIdentity } from "./front-proxy.ts";
@@ -18,10 +18,9 @@ export interface TrustedPeers {
  * Whose connection this is, by its certificate. TLS has only checked that one of all authorities signed it; which one
  * decides what its name means. Throws FORBIDDEN.
  */
-export function peerOf(socket: TLSSocket, trusted: TrustedPeers): Peer {
+export function peerOf(certificate: X509Certificate | undefined, trusted: TrustedPeers): Peer {
   const { allowedNames, authorities } = trusted.frontProxy;
-  const certificate = socket.getPeerX509Certificate();
-  const name = socket.getPeerCertificate().subject.CN;
+  const name = certificate?.toLegacyObject().subject.CN;
   if (certificate !== undefined && typeof name === "string") {
     if (isSignedBy(certificate, authorities) && (allowedNames.length === 0 || allowedNames.includes(name))) {
       return "front proxy";

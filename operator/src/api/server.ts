@@ -188,7 +188,11 @@ async function serve(options: ApiServerOptions, incoming: IncomingMessage, respo
 /** Throws FORBIDDEN. */
 function identify({ frontProxy, operatorName, tls }: ApiServerOptions, { socket }: IncomingMessage): Peer {
   const partAuthorities = tls.current.ca.toString();
-  return peerOf(socket as TLSSocket, { frontProxy: frontProxy.current, partAuthorities, operatorName });
+  return peerOf((socket as TLSSocket).getPeerX509Certificate(), {
+    frontProxy: frontProxy.current,
+    partAuthorities,
+    operatorName,
+  });
 }
 
 const extraPrefix = "x-remote-extra-";

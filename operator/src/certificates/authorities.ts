@@ -23,7 +23,7 @@ const untilAnnotation = "substrate.run/previous-until";
 const longestSpreadMs = 60 * 60_000;
 
 /** How long a change has to reach everybody before anything depends on it. */
-export function spreadMs({ certificateLifetimeMs }: ManagedCertificates): number {
+function spreadMs({ certificateLifetimeMs }: ManagedCertificates): number {
   return Math.min(longestSpreadMs, certificateLifetimeMs / 3);
 }
 
