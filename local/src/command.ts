@@ -11,15 +11,24 @@ export interface CommandOptions {
   input?: string;
   /** Kills the program; the command then rejects with the signal's reason. */
   signal?: AbortSignal | undefined;
+  /** Default 30 s. */
+  timeoutMs?: number;
+  /** Variables besides PATH and HOME. */
+  environment?: NodeJS.ProcessEnv;
 }
 
-/** Runs a program to its end and returns its stdout. @throws with its stderr unless it ends with 0 within 30 s. */
+/** Runs a program to its end and returns its stdout. @throws with its stderr unless it ends with 0 in time. */
 export async function command(program: string, args: readonly string[], options: CommandOptions = {}): Promise<string> {
-  const { input = "", signal } = options;
+  const { input = "", signal, timeoutMs = TIMEOUT_MS, environment } = options;
   signal?.throwIfAborted();
   const child = await started(program, () =>
     // a session of its own: Ctrl-C in the terminal reaches this process alone, which decides what ends
-    spawn(program, args, { stdio: "pipe", env: { PATH, HOME: homedir() }, timeout: TIMEOUT_MS, detached: true }),
+    spawn(program, args, {
+      stdio: "pipe",
+      env: { PATH, HOME: homedir(), ...environment },
+      timeout: timeoutMs,
+      detached: true,
+    }),
   );
   const out: Buffer[] = [];
   const err: Buffer[] = [];

@@ -34,6 +34,11 @@ export function defaultStateFolder(environment: NodeJS.ProcessEnv = process.env)
   return environment.SUBSTRATE_STATE ?? join(base, "substrate");
 }
 
+/** Where test clusters of real nodes keep what they have, each in a folder named by its number. */
+export function clustersFolder(environment: NodeJS.ProcessEnv = process.env): string {
+  return join(environment.XDG_STATE_HOME ?? join(homedir(), ".local/state"), "substrate-clusters");
+}
+
 /** What belongs to the process that starts the cluster (npm, a test runner) and not to the cluster's own. */
 const foreignVariable = /^(npm_|VITEST|NODE_OPTIONS$|NODE_ENV$|TEST$|KUBECONFIG$)/;
 

@@ -12,12 +12,15 @@ export interface ControlPlanePki {
   authority: Authority;
 }
 
-export function keyPairFiles(state: StateFolder, name: string): KeyPairFiles {
+/** A state folder, as far as files of certificates go. */
+type Files = Pick<StateFolder, "file">;
+
+export function keyPairFiles(state: Files, name: string): KeyPairFiles {
   return { cert: state.file("pki", `${name}.crt`), key: state.file("pki", `${name}.key`) };
 }
 
 /** The key that signs ServiceAccount tokens; kept, so that tokens outlive a restart. */
-function serviceAccountKeys(state: StateFolder): { privateKey: string; publicKey: string } {
+export function serviceAccountKeys(state: Files): { privateKey: string; publicKey: string } {
   const privateKey = state.file("pki", "service-account.key");
   const publicKey = state.file("pki", "service-account.pub");
   if (!existsSync(privateKey) || !existsSync(publicKey)) {

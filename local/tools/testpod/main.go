@@ -65,6 +65,7 @@ func serve() error {
 	http.HandleFunc("/name", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, name) })
 	http.HandleFunc("/file", file)
 	http.HandleFunc("/fetch", fetch)
+	fmt.Println("serving on :8080")
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGINT, syscall.SIGTERM)
 	go func() { <-ended; os.Exit(0) }()
