@@ -91,7 +91,7 @@ describeOnCluster("a cluster of two real nodes", {}, (cluster) => {
       client.destroy();
     }
     // without credentials it answers, too
-    await expect(from("n1", `${url}/${bucket}/a/b`)).rejects.toThrow(/: 403 .*AccessDenied/);
+    await expect(from("n1", `${url}/${bucket}/a/b`)).rejects.toThrow(/: 403 [^]*AccessDenied/);
   });
 
   it("has a registry that nodes pull from", async () => {

@@ -5,8 +5,8 @@ import { setTimeout as delay } from "node:timers/promises";
 const EMPTY_TIMEOUT_MS = 10_000;
 const POLL_MS = 50;
 
-/** Mount points of all cgroup v1 hierarchies, by a controller of each. */
-function hierarchies(): { path: string; controllers: string[] }[] {
+/** Mount points of all cgroup v1 hierarchies, by a controller of each; or of cgroup v2, which has processes only here. */
+function hierarchies(wanted: "cgroup" | "cgroup2" = "cgroup"): { path: string; controllers: string[] }[] {
   return readFileSync("/proc/self/mountinfo", "utf8")
     .split("\n")
     .flatMap((line) => {
@@ -14,7 +14,7 @@ function hierarchies(): { path: string; controllers: string[] }[] {
       const [before = "", after = ""] = line.split(" - ");
       const [type, , options = ""] = after.split(" ");
       const path = before.split(" ")[4];
-      return type === "cgroup" && path !== undefined ? [{ path, controllers: options.split(",") }] : [];
+      return type === wanted && path !== undefined ? [{ path, controllers: options.split(",") }] : [];
     });
 }
 
@@ -39,7 +39,8 @@ export class PodCgroup {
   }
 
   #folders(): string[] {
-    return hierarchies().map(({ path }) => join(path, this.path));
+    // runc makes its groups in cgroup v2, too, where that is mounted besides
+    return [...hierarchies(), ...hierarchies("cgroup2")].map(({ path }) => join(path, this.path));
   }
 
   create(memoryLimitBytes: number): void {
@@ -57,7 +58,7 @@ export class PodCgroup {
 
   /** Moves the process; its later children begin in the group. */
   add(pid: number): void {
-    for (const folder of this.#folders()) writeFileSync(join(folder, "cgroup.procs"), `${pid}`);
+    for (const { path } of hierarchies()) writeFileSync(join(path, this.path, "cgroup.procs"), `${pid}`);
   }
 
   /** Processes in the group and all below it. */
