@@ -30,7 +30,7 @@ describeOnCluster("a cluster of two real nodes", {}, (cluster) => {
 
   beforeAll(async () => {
     await cluster().kubectl(["apply", "-f", "-"], { input: testpodManifests() });
-    await cluster().kubectl(["rollout", "status", "daemonset/testpod", "--timeout=90s"]);
+    await cluster().kubectl(["wait", "--for=jsonpath={.status.numberReady}=2", "daemonset/testpod", "--timeout=90s"]);
   });
 
   it("runs a pod on each", async () => {

@@ -1,13 +1,15 @@
 import { parseArgs } from "node:util";
 import { keptClusters, removeKept, removeStale } from "./harness/state.ts";
 import { whyNoCluster } from "./harness/requirements.ts";
+import { installSubstrate } from "./harness/substrate.ts";
 import { TestCluster } from "./harness/cluster.ts";
 
-const help = `npm run cluster -- up [--nodes N] | down [N] | status
+const help = `npm run cluster -- up [--nodes N] [--bare] | down [N] | status
 
 A Kubernetes cluster of real nodes on this machine, for a developer: it runs until \`down\`.
 
-  up        starts one (2 nodes unless --nodes says otherwise) and prints how to reach it
+  up        starts one (2 nodes unless --nodes says otherwise), builds the images of this checkout, installs its chart and
+            prints how to reach it; --bare leaves the cluster empty
   down [N]  ends cluster N, or all that \`up\` has started and what killed test runs have left
   status    lists those that run
 `;
@@ -18,12 +20,19 @@ function say(line: string): void {
   process.stdout.write(`${line}\n`);
 }
 
-async function up(nodes: number): Promise<void> {
+async function up(nodes: number, bare: boolean): Promise<void> {
   const why = whyNoCluster();
   if (why !== undefined) throw new Error(why);
   const started = performance.now();
   const cluster = await TestCluster.start({ nodes, say });
-  // what is to be in every cluster of a developer (images, the chart) goes here
+  try {
+    if (!bare) await installSubstrate(cluster, { say });
+  } catch (error) {
+    // kept, so that one can look why
+    await cluster.keep();
+    say(`the cluster runs: export KUBECONFIG=${cluster.kubeconfig}; end it: npm run cluster -- down`);
+    throw error;
+  }
   const { kubectl, helm } = cluster.tools;
   const { s3, addresses } = cluster;
   await cluster.keep();
@@ -59,7 +68,11 @@ function status(): void {
 async function main(): Promise<void> {
   const { values, positionals } = parseArgs({
     allowPositionals: true,
-    options: { nodes: { type: "string", default: "2" }, help: { type: "boolean", default: false } },
+    options: {
+      nodes: { type: "string", default: "2" },
+      bare: { type: "boolean", default: false },
+      help: { type: "boolean", default: false },
+    },
   });
   const [verb, which, ...more] = positionals;
   if (values.help) {
@@ -69,7 +82,7 @@ async function main(): Promise<void> {
   if (more.length > 0 || (which !== undefined && verb !== "down")) throw new UsageError(`too many words`);
   if (verb === "up") {
     if (!/^[1-9]\d?$/.test(values.nodes)) throw new UsageError(`--nodes ${values.nodes}: write a number from 1`);
-    await up(Number(values.nodes));
+    await up(Number(values.nodes), values.bare);
   } else if (verb === "down") {
     if (which !== undefined && !/^\d+$/.test(which)) throw new UsageError(`down ${which}: write a cluster's number`);
     await down(which === undefined ? keptClusters().map(({ slot }) => slot) : [Number(which)]);

@@ -21,6 +21,7 @@ import { ClusterServices, type S3Settings } from "./services.ts";
 import { ClusterState, lockFileOf } from "./state.ts";
 
 const NODES_TIMEOUT_MS = 120_000;
+const SERVICES_TIMEOUT_MS = 60_000;
 const COMMAND_TIMEOUT_MS = 120_000;
 const POLL_MS = 100;
 
@@ -117,7 +118,7 @@ export class TestCluster {
       await Promise.all([plane.start(), ...nodes.map((node) => node.boot(archives))]);
       await Promise.all([services.start(), ...nodes.map((node) => node.join())]);
       const cluster = new TestCluster({ state, tools, pki, client, plane, services, nodes, watcher });
-      await cluster.nodesReady();
+      await Promise.all([cluster.nodesReady(), cluster.#servicesReached()]);
       return cluster;
     } catch (error) {
       await end(parts, client, watcher, state);
@@ -207,18 +208,39 @@ export class TestCluster {
     return undiciFetch(url, { ...init, dispatcher: this.#dispatcher });
   }
 
-  /** @throws after 120 s, naming those that are not. */
+  /** Ready, and without the taint of one that is not: then the controllers, too, know it. @throws after 120 s. */
   async nodesReady(names: readonly string[] = this.nodes.map((node) => node.name)): Promise<void> {
     const end = performance.now() + NODES_TIMEOUT_MS;
-    const query = `{range .items[*]}{.metadata.name}={.status.conditions[?(@.type=="Ready")].status} {end}`;
+    const query = `{range .items[*]}{.metadata.name}={.status.conditions[?(@.type=="Ready")].status}:{range .spec.taints[*]}{.key},{end} {end}`;
     for (;;) {
       const seen = await this.kubectl(["get", "nodes", "-o", `jsonpath=${query}`]);
-      const missing = names.filter((name) => !seen.split(" ").includes(`${name}=True`));
+      const missing = names.filter(
+        (name) => !new RegExp(`(^| )${name}=True:(?!\\S*not-ready|\\S*unreachable)`).test(seen),
+      );
       if (missing.length === 0) return;
       if (performance.now() > end) {
         throw new Error(
           `${missing.join(", ")} not Ready after ${NODES_TIMEOUT_MS / 1000} s (${seen}); logs: ${join(this.folder, "log")}`,
         );
+      }
+      await delay(POLL_MS);
+    }
+  }
+
+  /** Cluster IPs and names work from this machine: kube-proxy and the resolver are up. @throws after 60 s. */
+  async #servicesReached(): Promise<void> {
+    const end = performance.now() + SERVICES_TIMEOUT_MS;
+    const resolver = clusterResolver(this.addresses);
+    for (;;) {
+      try {
+        await resolver.resolve4("kubernetes.default.svc.cluster.local");
+        return;
+      } catch (error) {
+        if (performance.now() > end) {
+          throw new Error(`the test cluster's resolver does not answer; logs: ${join(this.folder, "log")}`, {
+            cause: error,
+          });
+        }
       }
       await delay(POLL_MS);
     }
@@ -277,10 +299,15 @@ async function end(
   if (failed !== undefined) throw failed.reason;
 }
 
-/** Names as the cluster's own resolver knows them. */
-function clusterLookup({ dnsService }: Addresses): LookupFunction {
+function clusterResolver({ dnsService }: Addresses): Resolver {
   const resolver = new Resolver({ timeout: 1_000, tries: 5 });
   resolver.setServers([dnsService]);
+  return resolver;
+}
+
+/** Names as the cluster's own resolver knows them. */
+function clusterLookup(addresses: Addresses): LookupFunction {
+  const resolver = clusterResolver(addresses);
   return (hostname, options, callback) => {
     const family = isIP(hostname);
     const name = hostname.endsWith(".svc") ? `${hostname}.cluster.local` : hostname;

@@ -1,0 +1,70 @@
+import { join } from "node:path";
+import { stringify } from "yaml";
+import { buildImages } from "@substrate/images/build.ts";
+import { type ImageName } from "@substrate/images/table.ts";
+import { type TestCluster } from "./cluster.ts";
+
+const chart = join(import.meta.dirname, "../../../charts/substrate");
+/** Only the first start of a part on a busy machine needs more than seconds. */
+const ROLLOUT_SECONDS = 180;
+const STORE_SECRET = "substrate-store";
+
+export interface InstallOptions {
+  /** Default `substrate`. */
+  release?: string;
+  /** Default `substrate-system`; made if it is not there. */
+  namespace?: string;
+  /** Helm values over the store that the cluster has. */
+  values?: object;
+  /** Images of examples that nodes are to have besides those of the parts. Default: the counter. */
+  examples?: readonly ImageName[];
+  say?: (line: string) => void;
+}
+
+/** Builds the images of this checkout, if they are not there yet, and gives them to all nodes. */
+export async function loadSubstrateImages(
+  cluster: TestCluster,
+  options: Pick<InstallOptions, "examples" | "say"> = {},
+): Promise<void> {
+  const names: ImageName[] = ["operator", "atelet", "router", ...(options.examples ?? ["counter" as const])];
+  const say = options.say ?? (() => undefined);
+  for (const { archive, reference } of await buildImages({ names, say })) {
+    say(`loading ${reference}`);
+    await cluster.loadImage({ path: archive });
+  }
+}
+
+/** The chart of this checkout with the cluster's own object store; resolves when all parts are rolled out. */
+export async function installSubstrate(cluster: TestCluster, options: InstallOptions = {}): Promise<void> {
+  const { release = "substrate", namespace = "substrate-system", values = {} } = options;
+  const say = options.say ?? (() => undefined);
+  await loadSubstrateImages(cluster, options);
+  const { accessKeyId, secretAccessKey } = cluster.s3;
+  const objects = [
+    { apiVersion: "v1", kind: "Namespace", metadata: { name: namespace } },
+    {
+      apiVersion: "v1",
+      kind: "Secret",
+      metadata: { name: STORE_SECRET, namespace },
+      stringData: { accessKeyId, secretAccessKey },
+    },
+  ];
+  await cluster.kubectl(["apply", "-f", "-"], { input: objects.map((object) => stringify(object)).join("---\n") });
+  say(`helm install ${release}`);
+  const stores = { default: { url: storeUrl(cluster), credentialsSecret: STORE_SECRET } };
+  await cluster.helm(["upgrade", "--install", release, chart, "--namespace", namespace, "--values", "-"], {
+    input: stringify({ stores, ...values }),
+  });
+  const parts = `app.kubernetes.io/instance=${release}`;
+  const timeout = `--timeout=${ROLLOUT_SECONDS}s`;
+  await cluster.kubectl(
+    ["rollout", "status", "deployments,daemonsets", "--namespace", namespace, "--selector", parts, timeout],
+    { timeoutMs: (ROLLOUT_SECONDS + 30) * 1000 },
+  );
+}
+
+/** The cluster's bucket as the chart's `stores` and the atelet's --store name it. */
+export function storeUrl({ s3 }: TestCluster): string {
+  const query = new URLSearchParams({ endpoint: s3.url, region: "us-east-1", pathStyle: "true" });
+  return `s3://${s3.bucket}?${query.toString()}`;
+}
