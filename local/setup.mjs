@@ -81,16 +81,22 @@ function checkDisk() {
 }
 
 function checkCgroups() {
-  const controllers = ["memory", "cpu"];
-  const mounts = readFileSync("/proc/self/mountinfo", "utf8");
-  const missing = controllers.filter(
-    (name) => !mounts.split("\n").some((line) => new RegExp(` - cgroup \\S+ \\S*\\b${name}\\b`).test(line)),
+  const mounts = readFileSync("/proc/self/mountinfo", "utf8").split("\n");
+  const root = "/sys/fs/cgroup";
+  if (mounts.some((line) => line.includes(` ${root} `) && line.includes(" - cgroup2 "))) {
+    const available = readFileSync(join(root, "cgroup.controllers"), "utf8").trim().split(/\s+/);
+    const missing = ["cpu", "cpuset", "io", "memory", "pids"].filter((name) => !available.includes(name));
+    if (missing.length === 0) return undefined;
+    return (
+      `${root}/cgroup.controllers lacks ${missing.join(", ")}: on a machine of your own, boot without cgroup_disable=; ` +
+      "in a container, start that with these controllers delegated (privileged, under systemd with Delegate=yes)"
+    );
+  }
+  const missing = ["memory", "cpu", "pids"].filter(
+    (name) => !mounts.some((line) => new RegExp(` - cgroup \\S+ \\S*\\b${name}\\b`).test(line)),
   );
   if (missing.length === 0) return undefined;
-  return (
-    `the cgroup v1 controllers ${missing.join(" and ")} are not mounted: boot with the kernel parameters ` +
-    "systemd.unified_cgroup_hierarchy=0 SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1 (cgroup v2 is not supported yet)"
-  );
+  return `the cgroup v1 controllers ${missing.join(" and ")} are not mounted, nor is cgroup v2 at ${root}: mount one of them`;
 }
 
 /** What packages alone need; images of files are made without root, Go or a recent kernel. */

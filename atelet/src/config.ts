@@ -25,7 +25,7 @@ export interface AteletConfig {
   stores: ReadonlyMap<string, StoreSettings>;
   /** Absolute: mirrors, pull secrets and authorities of registries; undefined: crane's own settings. */
   registryConfigPath: string | undefined;
-  /** Below which cgroup the actors' groups are made, relative to each controller's root; in a pod "/" is its own. */
+  /** Below which cgroup the actors' groups are made, relative to each controller's root; "/" is the pod's own. */
   cgroupParent: string;
   /** Part of the pod's memory that is neither booked nor lent: the atelet's own and its children's. */
   reserveBytes: number;

@@ -1,5 +1,6 @@
-import { readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { spawnSync } from "node:child_process";
+import { PodCgroup } from "@substrate/local/pod/pod-cgroup.ts";
 
 function lines(program: string, args: readonly string[]): string[] {
   const { stdout, stderr, status } = spawnSync(program, args, { encoding: "utf8" });
@@ -35,13 +36,8 @@ function processes(): SeenProcess[] {
     }));
 }
 
-function cgroupFolders(name: string): string[] {
-  const root = "/sys/fs/cgroup";
-  return readdirSync(root).flatMap((controller) =>
-    readdirSync(`${root}/${controller}`)
-      .filter((folder) => folder === name)
-      .map((folder) => `${root}/${controller}/${folder}`),
-  );
+function cgroupFolders(id: string): string[] {
+  return new PodCgroup(id).folders().filter((folder) => existsSync(folder));
 }
 
 /**
@@ -67,7 +63,7 @@ export function belongings(stateDir: string, id: string): string[] {
       .filter((name) => name === `sub${id}`)
       .map((name) => `interface ${name}`),
     ...lines("nft", ["list", "tables"]).filter((line) => line.endsWith(`substrate_${id}`)),
-    ...cgroupFolders(`substrate-${id}`).map((folder) => `cgroup ${folder}`),
+    ...cgroupFolders(id).map((folder) => `cgroup ${folder}`),
   ];
 }
 

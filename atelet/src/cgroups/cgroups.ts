@@ -41,7 +41,7 @@ export interface Cgroups {
   cpuNs(id: string): Promise<bigint>;
   /** The pod: its own limit (what the kernel enforces, or the node's memory if there is none) and use. */
   pod(): Promise<CgroupMemory>;
-  /** Kills nothing; waits, bounded, until the group is empty, then removes it. */
+  /** For a deleted sandbox: waits, bounded, until the group is empty, then removes it. v2 kills what stays in it; v1 can't. */
   remove(id: string): Promise<void>;
   /** Ids that have a group. */
   list(): Promise<string[]>;

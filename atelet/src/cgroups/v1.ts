@@ -1,10 +1,10 @@
-import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
+import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 
 import { SubstrateError } from "@substrate/lib/errors.ts";
 
 import { type CgroupMemory, type Cgroups, type LimitsHit } from "./cgroups.ts";
+import { codeOf, counter, groupsIn, nodeMemoryBytes, processesIn, readControl, removeGroup } from "./files.ts";
 
 /** Controllers that limit an actor; the snapshots' group exists in these. */
 const moved = ["memory", "cpu"] as const;
@@ -14,31 +14,6 @@ const cpuPeriodUs = 100_000;
 
 const moveTimeoutMs = 5_000;
 const removeTimeoutMs = 10_000;
-
-function codeOf(error: unknown): unknown {
-  return error instanceof Error && "code" in error ? error.code : undefined;
-}
-
-async function read(path: string): Promise<string | undefined> {
-  try {
-    return await readFile(path, "utf8");
-  } catch (error) {
-    // ENODEV: the group is being removed
-    if (codeOf(error) === "ENOENT" || codeOf(error) === "ENODEV") return undefined;
-    throw error;
-  }
-}
-
-/** Of a file of lines "name number"; 0 if the file or the line isn't there. */
-function counter(text: string | undefined, name: string): number {
-  const line = text?.split("\n").find((candidate) => candidate.startsWith(`${name} `));
-  return Number(line?.slice(name.length + 1) ?? 0);
-}
-
-async function processes(group: string): Promise<number[]> {
-  const text = await read(join(group, "cgroup.procs"));
-  return (text ?? "").split("\n").filter(Boolean).map(Number);
-}
 
 /** cgroup v1, one hierarchy per controller: <mount of controller>/<parent>/{actors/<id>,snapshots}. */
 export class CgroupsV1 implements Cgroups {
@@ -73,7 +48,7 @@ export class CgroupsV1 implements Cgroups {
 
   async moveBack(id: string): Promise<void> {
     // which of the snapshots' processes are this actor's is told by a controller in which nothing is ever moved
-    const own = await processes(this.#folder("pids", this.path(id)));
+    const own = await processesIn(this.#folder("pids", this.path(id)));
     await Promise.all(
       moved.map(async (controller) => {
         for (const pid of own) await this.#enter(controller, this.path(id), pid);
@@ -90,13 +65,13 @@ export class CgroupsV1 implements Cgroups {
 
   async limitsHit(id: string): Promise<LimitsHit> {
     const group = this.path(id);
-    const oomControl = await read(join(this.#folder("memory", group), "memory.oom_control"));
-    const refused = await read(join(this.#folder("pids", group), "pids.events"));
-    const limit = await read(join(this.#folder("pids", group), "pids.max"));
+    const oomControl = await readControl(join(this.#folder("memory", group), "memory.oom_control"));
+    const refused = await readControl(join(this.#folder("pids", group), "pids.events"));
+    const limit = await readControl(join(this.#folder("pids", group), "pids.max"));
     return {
       memory: counter(oomControl, "oom_kill") > 0,
       processes: counter(refused, "max") > 0 ? Number(limit) : undefined,
-      mostProcesses: Number((await read(join(this.#folder("pids", group), "pids.peak"))) ?? 0),
+      mostProcesses: Number((await readControl(join(this.#folder("pids", group), "pids.peak"))) ?? 0),
     };
   }
 
@@ -105,7 +80,7 @@ export class CgroupsV1 implements Cgroups {
   }
 
   async cpuNs(id: string): Promise<bigint> {
-    const text = await read(join(this.#folder("cpuacct", this.path(id)), "cpuacct.usage"));
+    const text = await readControl(join(this.#folder("cpuacct", this.path(id)), "cpuacct.usage"));
     return BigInt((text ?? "0").trim());
   }
 
@@ -117,14 +92,8 @@ export class CgroupsV1 implements Cgroups {
     await this.#removeLeaf(id, "is to be removed");
   }
 
-  async list(): Promise<string[]> {
-    try {
-      const entries = await readdir(this.#folder("memory", `${this.#parent}/actors`), { withFileTypes: true });
-      return entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name);
-    } catch (error) {
-      if (codeOf(error) === "ENOENT") return [];
-      throw error;
-    }
+  list(): Promise<string[]> {
+    return groupsIn(this.#folder("memory", `${this.#parent}/actors`));
   }
 
   async destroy(): Promise<void> {
@@ -132,7 +101,7 @@ export class CgroupsV1 implements Cgroups {
     for (const name of ["actors", "snapshots"]) {
       await Promise.all(
         [...this.#mounts.keys()].map((controller) =>
-          this.#rmdir(this.#folder(controller, `${this.#parent}/${name}`), Date.now() + removeTimeoutMs),
+          removeGroup(this.#folder(controller, `${this.#parent}/${name}`), performance.now() + removeTimeoutMs),
         ),
       );
     }
@@ -148,7 +117,7 @@ export class CgroupsV1 implements Cgroups {
   async #move(controller: string, from: string, to: string): Promise<void> {
     const deadline = Date.now() + moveTimeoutMs;
     for (;;) {
-      const pids = await processes(this.#folder(controller, from));
+      const pids = await processesIn(this.#folder(controller, from));
       if (pids.length === 0) return;
       if (Date.now() > deadline) {
         throw new SubstrateError("INTERNAL", `cgroup ${from} (${controller}) still has processes after moving them`);
@@ -171,33 +140,18 @@ export class CgroupsV1 implements Cgroups {
   }
 
   async #removeLeaf(id: string, why: string): Promise<void> {
-    const deadline = Date.now() + removeTimeoutMs;
+    const deadline = performance.now() + removeTimeoutMs;
     await Promise.all(
       [...this.#mounts.keys()].map(async (controller) => {
         const folder = this.#folder(controller, this.path(id));
-        if (await this.#rmdir(folder, deadline)) return;
-        const pids = await processes(folder);
+        if (await removeGroup(folder, deadline)) return;
+        const pids = await processesIn(folder);
         throw new SubstrateError(
           "INTERNAL",
           `cgroup ${folder} ${why} but still has processes (${pids.join(", ")}): delete sandbox ${id} first`,
         );
       }),
     );
-  }
-
-  /** @returns false if it was still busy at the deadline. */
-  async #rmdir(folder: string, deadline: number): Promise<boolean> {
-    for (let delayMs = 2; ; delayMs = Math.min(delayMs * 2, 100)) {
-      try {
-        await rmdir(folder);
-        return true;
-      } catch (error) {
-        if (codeOf(error) === "ENOENT") return true;
-        if (codeOf(error) !== "EBUSY") throw error;
-      }
-      if (Date.now() > deadline) return false;
-      await sleep(delayMs);
-    }
   }
 
   async #memory(group: string): Promise<CgroupMemory> {
@@ -220,17 +174,11 @@ export class CgroupsV1 implements Cgroups {
     const limit = stat.get("hierarchical_memory_limit") ?? Number.POSITIVE_INFINITY;
     return {
       usageBytes: Number(usage),
-      limitBytes: Math.min(limit, await this.#nodeMemory()),
+      limitBytes: Math.min(limit, await nodeMemoryBytes()),
       shmemBytes,
       cleanCacheBytes: Math.max(0, total("cache") - shmemBytes - dirtyBytes - writebackBytes),
       dirtyBytes,
       writebackBytes,
     };
-  }
-
-  async #nodeMemory(): Promise<number> {
-    const match = /^MemTotal:\s+(\d+) kB/m.exec(await readFile("/proc/meminfo", "utf8"));
-    if (match === null) throw new SubstrateError("INTERNAL", "/proc/meminfo has no MemTotal: is /proc mounted?");
-    return Number(match[1]) * 1024;
   }
 }

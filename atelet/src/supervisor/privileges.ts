@@ -4,7 +4,11 @@ import { accessSync, constants, readFileSync } from "node:fs";
 const capabilities = { CAP_NET_ADMIN: 12, CAP_SYS_CHROOT: 18, CAP_SYS_PTRACE: 19, CAP_SYS_ADMIN: 21, CAP_MKNOD: 27 };
 
 /** What a container may write only if it is privileged. */
-const written = ["/proc/sys/net/ipv4/ip_forward", "/sys/fs/cgroup/memory/cgroup.procs"];
+const written = [
+  "/proc/sys/net/ipv4/ip_forward",
+  "/sys/fs/cgroup/memory/cgroup.procs", // v1
+  "/sys/fs/cgroup/cgroup.procs", // v2
+];
 
 /** Names of the needed capabilities that a /proc/PID/status says are missing. */
 export function missingCapabilities(status: string): string[] {

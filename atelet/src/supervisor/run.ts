@@ -11,6 +11,7 @@ export function superviseProcess(config: SupervisorConfig, command: SupervisedCo
   let supervisor: Supervisor;
   try {
     requirePrivileges();
+    command.prepare?.();
     supervisor = new Supervisor(config, command, log);
   } catch (error) {
     log.error("the supervisor cannot start", { error });

@@ -29,6 +29,8 @@ export type SupervisorConfig = Pick<
 export interface SupervisedCommand {
   /** Script and arguments of the atelet. */
   argv: readonly string[];
+  /** Once, before anything is started. What it throws ends the supervisor. */
+  prepare?: () => void;
   /** Between two pings (default 1,000) and between two renewals (default 10,000). */
   timing?: { tickMs: number; renewEveryMs: number };
 }

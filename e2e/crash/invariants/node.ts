@@ -1,5 +1,6 @@
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
+import { PodCgroup } from "@substrate/local/pod/pod-cgroup.ts";
 import { z } from "zod";
 import { namesIn, type NodeActor, stackSchema, type World } from "./world.ts";
 
@@ -91,14 +92,17 @@ function* ofSandboxes({ cluster, nodeActors }: World): Generator<string> {
 
 function* ofCgroups({ cluster, nodeActors }: World): Generator<string> {
   const ids = nodeActors.filter(({ running }) => running).map(({ id }) => id);
-  for (const controller of readdirSync("/sys/fs/cgroup")) {
-    const pod = `/sys/fs/cgroup/${controller}/substrate-${cluster.id}`;
+  for (const pod of new PodCgroup(cluster.id).folders()) {
     for (const entry of namesIn(join(pod, "actors"))) {
       const folder = join(pod, "actors", entry);
       if (statSync(folder).isDirectory() && !ids.includes(entry)) yield `${folder} is left over`;
     }
-    const procs = join(pod, "snapshots", "cgroup.procs");
-    if (existsSync(procs) && readFileSync(procs, "utf8") !== "") yield `${pod}/snapshots still has processes`;
+    const snapshots = join(pod, "snapshots");
+    const folders = namesIn(snapshots).map((entry) => join(snapshots, entry));
+    for (const folder of [snapshots, ...folders.filter((path) => statSync(path).isDirectory())]) {
+      const procs = join(folder, "cgroup.procs");
+      if (existsSync(procs) && readFileSync(procs, "utf8") !== "") yield `${folder} still has processes`;
+    }
   }
 }
 

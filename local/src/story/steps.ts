@@ -2,6 +2,7 @@ import { deepStrictEqual, match, ok, strictEqual } from "node:assert/strict";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import { PodCgroup } from "../pod/pod-cgroup.ts";
 import { type StoryContext } from "./context.ts";
 
 /** One step of the story; throws on the first thing that is not as it should be. */
@@ -88,8 +89,10 @@ export function storySteps(): Step[] {
       run: async (story) => {
         strictEqual(await story.metric("atelet", 'substrate_ledger_bytes{kind="booked"}'), 0);
         strictEqual(await story.metric("atelet", "substrate_atelet_running_actors"), 0);
-        const cgroup = `/sys/fs/cgroup/memory/substrate-${story.cluster.id}/actors/${memory.uid.replaceAll("-", "")}`;
-        ok(!existsSync(cgroup), `${cgroup} is gone`);
+        for (const pod of new PodCgroup(story.cluster.id).folders()) {
+          const cgroup = join(pod, "actors", memory.uid.replaceAll("-", ""));
+          ok(!existsSync(cgroup), `${cgroup} is gone`);
+        }
       },
     },
     {
