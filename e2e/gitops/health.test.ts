@@ -103,14 +103,17 @@ describe.skipIf(whyNoLua !== undefined)(
           },
         ],
       });
-    /** The object as the API server has it after the operator's status, which the kind's schema has checked. */
-    const withStatus = async (type: ResourceType<KubeObject>, name: string, status: object): Promise<KubeObject> => {
-      const { metadata } = (await client.get(type, name, "default")) ?? {};
-      const patch = { status: { observedGeneration: metadata?.generation, ...status } };
-      await client.mergePatch(type, name, "default", patch, { subresource: "status" });
+    const read = async (type: ResourceType<KubeObject>, name: string): Promise<KubeObject> => {
       const found = await client.get(type, name, "default");
       if (found === undefined) throw new Error(`${type.kind} ${name} is gone`);
       return found;
+    };
+    /** The object as the API server has it after the operator's status, which the kind's schema has checked. */
+    const withStatus = async (type: ResourceType<KubeObject>, name: string, status: object): Promise<KubeObject> => {
+      const { metadata } = await read(type, name);
+      const patch = { status: { observedGeneration: metadata.generation, ...status } };
+      await client.mergePatch(type, name, "default", patch, { subresource: "status" });
+      return read(type, name);
     };
     const condition = (type: string, status: string, reason: string): object => ({
       ...{ type, status, reason, message: `why ${reason}` },
@@ -146,11 +149,11 @@ describe.skipIf(whyNoLua !== undefined)(
       async ({ type, make }) => {
         const name = `new-${type.plural}`;
         await make(name);
-        const fresh = await client.get(type, name, "default");
+        const fresh = await read(type, name);
         expect(fresh).toMatchObject({ status: { observedGeneration: NOT_OBSERVED } });
         const seen = await withStatus(type, name, { conditions: [condition("Ready", "True", "Running")] });
         const changed = { ...seen, metadata: { ...seen.metadata, generation: (seen.metadata.generation ?? 0) + 1 } };
-        const objects = [fresh as KubeObject, changed];
+        const objects = [fresh, changed];
         expect(argoHealth(type.kind, objects).map(({ status }) => status)).toEqual(["Progressing", "Progressing"]);
         expect(objects.map(kstatus)).toEqual(["InProgress", "InProgress"]);
       },
@@ -191,7 +194,7 @@ describe.skipIf(whyNoLua !== undefined)(
           if (type === undefined) continue;
           const path = client.path(type, "default", written.metadata.name, { fieldManager: "argocd-controller" });
           await client.request("PATCH", path, { body: written, contentType: "application/apply-patch+yaml" });
-          expect(await client.get(type, written.metadata.name, "default")).toMatchObject(written);
+          expect(await read(type, written.metadata.name)).toMatchObject(written);
         }
       }
     });
