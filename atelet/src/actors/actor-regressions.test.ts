@@ -142,6 +142,29 @@ it("an upload that the atelet's end cut off while a newer generation was there l
   });
 });
 
+it("an upload that the atelet's end cut off left its parts in the store, when the actor was saved again before the next one", async () => {
+  const actor = await granted();
+  await actor.resume();
+  const part = join(node.storeDir, clusterUid, key.namespaceUid, key.uid, "1-1", "pages.img");
+  const begun = Promise.withResolvers<undefined>();
+  const commit = vi.spyOn(ObjectSnapshotStore.prototype, "commit").mockImplementationOnce(async () => {
+    await mkdir(dirname(part), { recursive: true });
+    await writeFile(part, "half");
+    begun.resolve(undefined);
+    return new Promise<never>(() => undefined);
+  });
+  void suspend(actor, "SYNC").catch(() => undefined);
+  await begun.promise;
+  commit.mockRestore();
+  await node.restart();
+  const again = node.actors.get(key.uid);
+  await again.resume();
+  await suspend(again, "SYNC");
+  await vi.waitFor(async () => {
+    expect((await node.storeKeys()).filter((name) => name.includes("/1-1/"))).toEqual([]);
+  });
+});
+
 it("a failed checkpoint whose files cannot be removed does not leave the actor paused", async () => {
   const actor = await granted();
   await actor.resume();
