@@ -18,7 +18,10 @@ const GO = [1, 26, 3];
 /** cachestat(2), by which the atelet sees what of a snapshot is on disk, came with 6.5. */
 const KERNEL = [6, 5];
 const localVariables = ["ETCD", "KUBE_APISERVER", "KUBE_CONTROLLER_MANAGER", "KUBECTL", "RUNSC", "CRANE", "UMOCI"];
-const clusterVariables = ["KUBELET", "KUBE_SCHEDULER", "KUBE_PROXY", "COREDNS", "HELM", "VERSITYGW", "TESTPOD"];
+const clusterVariables = [
+  ...["KUBELET", "KUBE_SCHEDULER", "KUBE_PROXY", "COREDNS", "HELM", "VERSITYGW", "TESTPOD", "LUA_HEALTH"],
+  ...["SOURCE_CONTROLLER", "KUSTOMIZE_CONTROLLER"],
+];
 
 const numbers = (version) => (version.match(/\d+/g) ?? []).map(Number);
 const atLeast = (have, want) => {
@@ -172,6 +175,8 @@ function main() {
       "packages-only": { type: "boolean", default: false },
       // the tools of a test cluster of real nodes too
       "with-cluster": { type: "boolean", default: false },
+      // those and Flux's controllers
+      "with-flux": { type: "boolean", default: false },
     },
   });
   const packagesOnly = values["packages-only"];
@@ -187,7 +192,7 @@ function main() {
   });
   if (packagesOnly) return 0;
   mkdirSync(cacheFolder(), { recursive: true });
-  const more = values["with-cluster"] ? ["--with-cluster"] : [];
+  const more = ["with-cluster", "with-flux"].filter((name) => values[name]).map((name) => `--${name}`);
   const { status } = spawnSync(node24, [join(root, "local/src/tools/main.ts"), ...more], {
     stdio: ["ignore", "inherit", "inherit"],
   });

@@ -23,8 +23,9 @@ function crd(text: string): string {
     "  labels:\n" +
     '    {{- include "substrate.labels" . | nindent 4 }}\n' +
     "  annotations:\n" +
-    "    # deleting a CRD deletes every object of its kind\n" +
-    "    helm.sh/resource-policy: keep\n";
+    "    # deleting a CRD deletes every object of its kind: Helm, Argo CD and Flux are told to keep it\n" +
+    "    helm.sh/resource-policy: keep\n" +
+    "    kustomize.toolkit.fluxcd.io/prune: disabled\n";
   return `{{- if .Values.crds.install }}\n${literal(text).replace(metadata, metadata + more)}{{- end }}\n`;
 }
 
@@ -33,6 +34,19 @@ function policies(text: string): string {
     /^metadata:\n {2}name: .*\n/gm,
     (found) => `${found}  labels:\n    {{- include "substrate.labels" . | nindent 4 }}\n`,
   );
+}
+
+/** A patch of argocd-cm, the ConfigMap in which Argo CD looks for scripts that tell how healthy an object is. */
+function argoHealth(): string {
+  const kinds = ["Actor", "Snapshot", "Template"];
+  const scripts = kinds.map((kind) => {
+    const lines = readFileSync(join(root, `charts/argocd/${kind.toLowerCase()}.lua`), "utf8")
+      .trimEnd()
+      .split("\n");
+    const text = lines.map((line) => (line === "" ? "" : `    ${line}`)).join("\n");
+    return `  resource.customizations.health.substrate.run_${kind}: |\n${text}\n`;
+  });
+  return `# Generated from the scripts beside it by \`npm run gen\`; do not edit.\ndata:\n${scripts.join("")}`;
 }
 
 const chartNaming: Naming = {
@@ -60,7 +74,7 @@ const localHead =
   "# What each part may do, and no more. The parts' certificates carry the names of these ServiceAccounts.\n" +
   "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: substrate-system\n---\n";
 
-/** Everything in the chart and in local/manifests that is made from something else, with its path below the root. */
+/** Everything in charts and in local/manifests that is made from something else, with its path below the root. */
 export function manifestFiles(): { path: string; text: string }[] {
   const templates = "charts/substrate/templates";
   return [
@@ -74,6 +88,7 @@ export function manifestFiles(): { path: string; text: string }[] {
       path: `${templates}/rbac/people.yaml`,
       text: head + peopleRoles(chartNaming, ['{{- include "substrate.labels" . | nindent 4 }}']),
     },
+    { path: "charts/argocd/argocd-cm.yaml", text: argoHealth() },
     { path: "local/manifests/rbac.yaml", text: localHead + partRoles(localNaming) },
     {
       path: "local/manifests/roles.yaml",

@@ -75,7 +75,7 @@ export async function finish(
     const signal = AbortSignal.any([timeout, unseen.signal]);
     for await (const actor of watchActor(connection, address, started.before, signal)) {
       progress.say(
-        `${verb} of ${key}: ${actor.status === undefined ? "no state yet" : shortState(actor.status.state)}`,
+        `${verb} of ${key}: ${actor.status?.state === undefined ? "no state yet" : shortState(actor.status.state)}`,
       );
       const step = follower.see(actor);
       if (step === "ended") return follower.finished(actor);

@@ -1,7 +1,7 @@
 import { type KubeObject, type ResourceType } from "@substrate/lib/kube/object.ts";
 import { type CustomResourceDefinition } from "@substrate/lib/kube/types.ts";
 import { z } from "zod";
-import { type Rule } from "./fields.ts";
+import { NOT_OBSERVED, type Rule } from "./fields.ts";
 
 export interface Column {
   name: string;
@@ -84,7 +84,8 @@ export function customResourceDefinition(definition: Definition): CustomResource
                 // named so that rules can point at it; the API server knows the rest
                 metadata: { type: "object", properties: { name: { type: "string" } } },
                 spec: openApi(definition.spec),
-                status: openApi(definition.status),
+                // without it tools that follow kstatus take a new object for ready until the operator has seen it
+                status: { ...openApi(definition.status), default: { observedGeneration: NOT_OBSERVED } },
               },
               ...(definition.rules.length === 0 ? {} : { "x-kubernetes-validations": definition.rules }),
             },

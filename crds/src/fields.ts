@@ -102,7 +102,7 @@ export function quantity(
 
 export const time = (description: string) => z.string().meta(field({ description, format: "date-time" }));
 
-/** A count or size: a whole number that is never negative. */
+/** A count or size: a whole number, by default never negative. */
 export const count = (description: string, minimum = 0) =>
   z
     .int()
@@ -111,9 +111,13 @@ export const count = (description: string, minimum = 0) =>
 
 export const text = (description: string, maxLength = 1024) => z.string().max(maxLength).meta(field({ description }));
 
-/** The generation of the spec that a status speaks of. */
+/** `observedGeneration` of a status that the API server has filled in: the operator has not written it yet. */
+export const NOT_OBSERVED = -1;
+
+/** The generation of the spec that a status speaks of; NOT_OBSERVED before the operator's first. */
 export const observedGeneration = count(
-  "The metadata.generation of the spec that this status is about.",
+  "The metadata.generation of the spec that this status is about; -1 until the operator has seen the object.",
+  NOT_OBSERVED,
 ).exactOptional();
 
 const condition = z
@@ -131,7 +135,7 @@ const condition = z
       .meta(field({ description: "Why, as one word for programs." })),
     message: text("Why, for people, and what can be done about it.", 4096),
     lastTransitionTime: time("When the status changed last."),
-    observedGeneration,
+    observedGeneration: count("The metadata.generation of the spec that it is about.").exactOptional(),
   })
   .meta(field({ description: "One aspect of the object's state." }));
 

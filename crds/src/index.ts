@@ -1,5 +1,5 @@
 export * from "./actor.ts";
-export type { Condition, EnvVar } from "./fields.ts";
+export { type Condition, type EnvVar, NOT_OBSERVED } from "./fields.ts";
 export type { Toleration } from "./placement-fields.ts";
 export * from "./snapshot.ts";
 export * from "./template.ts";

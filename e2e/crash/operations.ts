@@ -13,10 +13,17 @@ export interface Operation {
   ends?: "gone";
 }
 
-/** Asked once: the part that ends may be the one that was asked. What becomes of it is for the invariants to say. */
+/**
+ * Asked once: the part that ends may be the one that was asked. What becomes of it is for the invariants to say. But on
+ * a busy machine an atelet's start may take longer than an operator waits for it; then what it has begun to upload lies
+ * in the store until the upload's own time, which nobody wants to wait for.
+ */
 async function suspendOnce(world: CrashWorld, name: string, mode: "Async" | "Sync"): Promise<void> {
-  const id = await world.ask(name, mode);
-  if (id !== undefined) await world.outcome(name, id);
+  for (;;) {
+    const id = await world.ask(name, mode);
+    const ended = id === undefined ? undefined : await world.outcome(name, id);
+    if (ended?.reason !== "NODE_UNAVAILABLE") return;
+  }
 }
 
 /** As a client does that tries again: the first tries may find a router that has not heard of the actor yet. */

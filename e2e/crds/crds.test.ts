@@ -257,11 +257,12 @@ describe("Template", () => {
       templates,
       {
         metadata: { name: "status", namespace: "default" },
-        status: { phase: "Ready", revision: "r1", conditions: [ready] },
+        status: { observedGeneration: 1, phase: "Ready", revision: "r1", conditions: [ready] },
       },
       { subresource: "status" },
     );
     expect((await client.get(templates, "status", "default"))?.status).toEqual({
+      observedGeneration: 1,
       phase: "Ready",
       revision: "r1",
       conditions: [ready],

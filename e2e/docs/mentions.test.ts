@@ -47,7 +47,7 @@ it.each(pages)("every command and option of kubectl ate in %s exists", (page) =>
 it.each(pages)("every npm script in %s exists", (page) => {
   const { scripts } = JSON.parse(readFileSync(join(repository, "package.json"), "utf8")) as { scripts: object };
   const named = codeOf(page).flatMap((code) =>
-    [...code.matchAll(/\bnpm run (?:--silent )?([a-z]+)/g)].map(([, name = ""]) => name),
+    [...code.matchAll(/\bnpm run (?:--silent )?([a-z][a-z0-9:]*)/g)].map(([, name = ""]) => name),
   );
   expect(named.filter((name) => !(name in scripts))).toEqual([]);
 });

@@ -1,4 +1,4 @@
-import { type Actor, type Snapshot, snapshots, type SnapshotStatus } from "@substrate/crds/index.ts";
+import { type Actor, NOT_OBSERVED, type Snapshot, snapshots, type SnapshotStatus } from "@substrate/crds/index.ts";
 import { type Generation } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { isAlreadyExists, isConflict, isNamespaceEnding, type KubeClient } from "@substrate/lib/kube/client.ts";
 import { type Atelets } from "./atelets.ts";
@@ -123,7 +123,8 @@ export class SnapshotReconciler {
   }
 
   #foreign(snapshot: Snapshot): ReconcileResult {
-    if (snapshot.status === undefined && snapshot.metadata.deletionTimestamp === undefined) {
+    const isNew = (snapshot.status?.observedGeneration ?? NOT_OBSERVED) === NOT_OBSERVED;
+    if (isNew && snapshot.metadata.deletionTimestamp === undefined) {
       const message =
         "Not made by the operator: generations' Snapshots come by themselves; to keep a state, set spec.tag";
       this.#options.events.record(snapshot, { type: "Warning", reason: "Unmanaged", message });

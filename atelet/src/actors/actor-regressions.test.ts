@@ -5,7 +5,6 @@ import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type Actor } from "./actor.ts";
 import { ObjectSnapshotStore } from "../store/object-snapshots.ts";
-import { Releases } from "./releases.ts";
 import { assignment, clusterUid, key, TestNode } from "./test-node.ts";
 import { Uploader } from "./uploader.ts";
 
@@ -143,6 +142,29 @@ it("an upload that the atelet's end cut off while a newer generation was there l
   });
 });
 
+it("an upload that the atelet's end cut off left its parts in the store, when the actor was saved again before the next one", async () => {
+  const actor = await granted();
+  await actor.resume();
+  const part = join(node.storeDir, clusterUid, key.namespaceUid, key.uid, "1-1", "pages.img");
+  const begun = Promise.withResolvers<undefined>();
+  const commit = vi.spyOn(ObjectSnapshotStore.prototype, "commit").mockImplementationOnce(async () => {
+    await mkdir(dirname(part), { recursive: true });
+    await writeFile(part, "half");
+    begun.resolve(undefined);
+    return new Promise<never>(() => undefined);
+  });
+  void suspend(actor, "SYNC").catch(() => undefined);
+  await begun.promise;
+  commit.mockRestore();
+  await node.restart();
+  const again = node.actors.get(key.uid);
+  await again.resume();
+  await suspend(again, "SYNC");
+  await vi.waitFor(async () => {
+    expect((await node.storeKeys()).filter((name) => name.includes("/1-1/"))).toEqual([]);
+  });
+});
+
 it("a failed checkpoint whose files cannot be removed does not leave the actor paused", async () => {
   const actor = await granted();
   await actor.resume();
@@ -253,39 +275,4 @@ it("a release that the atelet's end cut off left generations on the node, or too
   await writeFile(join(home, "generation.json"), JSON.stringify({ ...record, createdAtMs: 1, files: [] }));
   await node.restart();
   expect(await readdir(dirname(again.files.dir))).toEqual([]);
-});
-
-it("a wake that comes while a release is being written down hears MOVED; its sandbox was started and taken away", async () => {
-  const actor = await granted();
-  await actor.resume();
-  await suspend(actor, "SYNC");
-  let woken: Promise<void> | undefined;
-  const record = Releases.prototype.record;
-  vi.spyOn(Releases.prototype, "record").mockImplementationOnce(async function (this: Releases, ...args) {
-    woken = actor.resume();
-    woken.catch(() => undefined);
-    await record.apply(this, args);
-  });
-  await node.actors.release(key, 1, { deleting: false, clusterUid });
-  await expect(woken).rejects.toMatchObject({ code: "MOVED" });
-  expect(node.runtime.sandboxes.size).toBe(0);
-});
-
-it("a wake that comes while a release asks the store wins, and what it has started is not taken away", async () => {
-  const actor = await granted();
-  await actor.resume();
-  node.runtime.only().memory = 47;
-  await suspend(actor);
-  const head = ObjectSnapshotStore.prototype.head;
-  vi.spyOn(ObjectSnapshotStore.prototype, "head").mockImplementationOnce(async function (
-    this: ObjectSnapshotStore,
-    prefix,
-  ) {
-    await actor.resume();
-    const found = await head.call(this, prefix);
-    return { generation: 1, manifest: null, ...found, epoch: 2 };
-  });
-  const released = node.actors.release(key, 1, { deleting: false, clusterUid });
-  await expect(released).rejects.toMatchObject({ code: "NOT_RELEASABLE" });
-  expect(node.runtime.only().memory).toBe(47);
 });

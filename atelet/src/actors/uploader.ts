@@ -136,8 +136,7 @@ export class Uploader {
   async #upload(target: Generation): Promise<void> {
     const { node, record, generations, log, save } = this.#options;
     const unpin = generations.pin(target.generation);
-    // Until it has ended, parts of it may be in the store.
-    if (target.storage.reason === "") target.storage.message = "being uploaded";
+    await this.#begun(target);
     const startMs = performance.now();
     try {
       const packed = await this.#packVolumes(target);
@@ -179,6 +178,16 @@ export class Uploader {
     await save({ durable: false });
     this.#settle();
     if (target.storage.state === "COMPLETED") await this.#collect();
+  }
+
+  /** Until it has ended, parts of it may be in the store: the next atelet must know, should this one end meanwhile. */
+  async #begun({ generation, storage }: Generation): Promise<void> {
+    const { log, save } = this.#options;
+    if (storage.message !== "") return;
+    storage.message = "being uploaded";
+    await save({ durable: false }).catch((error: unknown) => {
+      log.warn("the beginning of an upload could not be recorded", { generation, error });
+    });
   }
 
   /** It is stored without that, too: only a damage of its files here would not be noticed then. */

@@ -22,7 +22,7 @@ export interface InstallOptions {
 }
 
 /** Builds the images of this checkout, if they are not there yet, and gives them to all nodes. */
-export async function loadSubstrateImages(
+async function loadSubstrateImages(
   cluster: TestCluster,
   options: Pick<InstallOptions, "examples" | "say"> = {},
 ): Promise<void> {
@@ -64,7 +64,7 @@ export async function installSubstrate(cluster: TestCluster, options: InstallOpt
 }
 
 /** The cluster's bucket as the chart's `stores` and the atelet's --store name it. */
-export function storeUrl({ s3 }: TestCluster): string {
+function storeUrl({ s3 }: TestCluster): string {
   const query = new URLSearchParams({ endpoint: s3.url, region: "us-east-1", pathStyle: "true" });
   return `s3://${s3.bucket}?${query.toString()}`;
 }

@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { cpSync, globSync, mkdirSync, mkdtempSync, renameSync, rmSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { z } from "zod";
 import { type ToolSettings } from "../config.ts";
@@ -77,6 +77,19 @@ class Progress {
   }
 }
 
+interface ModuleRun {
+  folder: string;
+  path: string;
+  settings: ToolSettings;
+  onLine: (line: string) => void;
+}
+
+/** Where the source of a module that go.mod requires is, downloaded if need be. */
+async function moduleSource({ folder, path, settings, onLine }: ModuleRun): Promise<string> {
+  const out = await go({ folder, arguments: ["mod", "download", "-json", path], settings, onLine });
+  return z.object({ Dir: z.string() }).parse(JSON.parse(out)).Dir;
+}
+
 /** A folder with go.mod and go.sum in which `go build` makes runsc from the changed source. */
 async function prepareRunsc(
   tool: Tool,
@@ -86,9 +99,8 @@ async function prepareRunsc(
 ): Promise<string> {
   const folder = join(work, "module");
   cpSync(moduleFolder(tool), folder, { recursive: true });
-  const out = await go({ folder, arguments: ["mod", "download", "-json", "gvisor.dev/gvisor"], settings, onLine });
-  const { Dir } = z.object({ Dir: z.string() }).parse(JSON.parse(out));
-  copyChangedSource(Dir, join(folder, "src"));
+  const source = await moduleSource({ folder, path: "gvisor.dev/gvisor", settings, onLine });
+  copyChangedSource(source, join(folder, "src"));
   await go({ folder, arguments: ["mod", "edit", "-replace=gvisor.dev/gvisor=./src"], settings, onLine });
   return folder;
 }
@@ -116,6 +128,10 @@ async function buildModule(tools: readonly [Tool, ...Tool[]], settings: ToolSett
         settings,
         onLine: progress.onLine,
       });
+      if (tool.manifests !== undefined) {
+        const source = await moduleSource({ folder, path: tool.package, settings, onLine: progress.onLine });
+        cpSync(join(source, tool.manifests), join(out, tool.name, basename(tool.manifests)), { recursive: true });
+      }
       const target = dirname(cachedPath(tool, settings));
       rmSync(target, { recursive: true, force: true });
       renameSync(join(out, tool.name), target);

@@ -45,7 +45,10 @@ function inputsHash(tool: Tool): string {
       .update(readFileSync(join(folder, file)))
       .update("\0");
   }
-  return hash.update(`${tool.package}\0${tool.ldflags}`).digest("hex").slice(0, 12);
+  return hash
+    .update(`${tool.package}\0${tool.ldflags}${tool.manifests ?? ""}`)
+    .digest("hex")
+    .slice(0, 12);
 }
 
 export function cachedPath(tool: Tool, settings: ToolSettings): string {

@@ -37,16 +37,26 @@ async function main(): Promise<void> {
   const say: Say = (line) => {
     process.stdout.write(`${line}\n`);
   };
-  const { values } = parseArgs({ options: { "with-cluster": { type: "boolean", default: false } } });
+  const { values } = parseArgs({
+    options: { "with-cluster": { type: "boolean", default: false }, "with-flux": { type: "boolean", default: false } },
+  });
   const settings = toolSettings();
   await setUp("local", settings, say);
-  if (!values["with-cluster"]) return;
+  if (!values["with-cluster"] && !values["with-flux"]) return;
   try {
     await setUp("cluster", settings, say);
   } catch (error) {
     // the other tests don't need it, and those that do say what is missing
     const why = error instanceof Error ? error.message : String(error);
     say(`  a test cluster of real nodes cannot be had, its tests will be skipped: ${why}`);
+    return;
+  }
+  if (!values["with-flux"]) return;
+  try {
+    await setUp("flux", settings, say);
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    say(`  Flux cannot be had, its tests will be skipped: ${why}`);
   }
 }
 

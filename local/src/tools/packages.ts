@@ -34,6 +34,7 @@ const distributionPrograms: Readonly<Record<ToolGroup, readonly Program[]>> = {
     { program: "buildah", package: "buildah" },
     { program: "skopeo", package: "skopeo" },
   ],
+  flux: [],
 };
 
 function has(program: string, settings: ToolSettings): boolean {

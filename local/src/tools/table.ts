@@ -4,8 +4,11 @@ import { satisfies } from "semver";
 export type LocalToolName =
   "etcd" | "kubeApiserver" | "kubeControllerManager" | "kubectl" | "runsc" | "crane" | "umoci";
 /** What a test cluster of real nodes needs besides. */
-export type ClusterToolName = "kubelet" | "kubeScheduler" | "kubeProxy" | "coredns" | "helm" | "versitygw" | "testpod";
-export type ToolName = LocalToolName | ClusterToolName;
+export type ClusterToolName =
+  "kubelet" | "kubeScheduler" | "kubeProxy" | "coredns" | "helm" | "versitygw" | "testpod" | "luaHealth";
+/** Flux's controllers. */
+export type FluxToolName = "sourceController" | "kustomizeController";
+export type ToolName = LocalToolName | ClusterToolName | FluxToolName;
 
 /** A pinned program and how to come by it. */
 export interface Tool {
@@ -22,6 +25,8 @@ export interface Tool {
   versionArguments: readonly string[];
   /** The version of a program of PATH that prints this when asked for it; undefined if it may not be used. */
   fittingVersion(output: string): string | undefined;
+  /** Folder of the package's module that is put beside the program, under its last name. */
+  manifests?: string;
   /** For the progress line: roughly how long a first build takes on two cores. */
   buildTakes: string;
 }
@@ -47,8 +52,11 @@ const kubernetes = {
   buildTakes: "4 to 7 min",
 } as const;
 
-/** "local": `npm start` and most tests; "cluster": besides, what `node local/setup.mjs --with-cluster` gets. */
-export type ToolGroup = "local" | "cluster";
+/**
+ * "local": `npm start` and most tests; "cluster": besides, what `node local/setup.mjs --with-cluster` gets; "flux":
+ * besides, `--with-flux`, for `npm run test:full` (`npm test` uses them if they are there).
+ */
+export type ToolGroup = "local" | "cluster" | "flux";
 
 const localTools: readonly Tool[] = [
   {
@@ -162,6 +170,19 @@ const clusterTools: readonly Tool[] = [
     buildTakes: "10 s",
   },
   {
+    name: "luaHealth",
+    binary: "substrate-lua-health",
+    variable: "SUBSTRATE_LUA_HEALTH",
+    version: "1",
+    module: "lua-health",
+    package: ".",
+    ldflags: "-s -w",
+    versionArguments: ["version"],
+    // only the one that belongs to this checkout
+    fittingVersion: () => undefined,
+    buildTakes: "10 s",
+  },
+  {
     name: "versitygw",
     binary: "versitygw",
     variable: "SUBSTRATE_VERSITYGW",
@@ -200,4 +221,39 @@ const clusterTools: readonly Tool[] = [
   },
 ];
 
-export const toolTable: Readonly<Record<ToolGroup, readonly Tool[]>> = { local: localTools, cluster: clusterTools };
+const flux = {
+  ldflags: "-s -w",
+  manifests: "config/crd/bases",
+  versionArguments: ["--version"],
+  // neither says its version; and the CRDs have to be those of the program
+  fittingVersion: () => undefined,
+} as const;
+
+const fluxTools: readonly Tool[] = [
+  {
+    ...flux,
+    name: "sourceController",
+    binary: "source-controller",
+    variable: "SUBSTRATE_SOURCE_CONTROLLER",
+    version: "1.8.0",
+    module: "source-controller",
+    package: "github.com/fluxcd/source-controller",
+    buildTakes: "5 to 15 min",
+  },
+  {
+    ...flux,
+    name: "kustomizeController",
+    binary: "kustomize-controller",
+    variable: "SUBSTRATE_KUSTOMIZE_CONTROLLER",
+    version: "1.9.6",
+    module: "kustomize-controller",
+    package: "github.com/fluxcd/kustomize-controller",
+    buildTakes: "4 to 10 min",
+  },
+];
+
+export const toolTable: Readonly<Record<ToolGroup, readonly Tool[]>> = {
+  local: localTools,
+  cluster: clusterTools,
+  flux: fluxTools,
+};

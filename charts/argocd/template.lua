@@ -1,0 +1,30 @@
+-- Health of a substrate.run Template: whether its present revision has been run once. That new actors begin from a
+-- saved run (condition Golden) only makes them faster.
+
+-- Ready is False, but the cause may pass without anybody doing anything, or with what is applied next.
+local waits = { Validating = true, NodeUnavailable = true, NoRoom = true, NoNode = true, SecretMissing = true }
+
+local status = obj.status or {}
+if (status.observedGeneration or -1) ~= obj.metadata.generation then
+  return { status = "Progressing", message = "The operator has not taken note of it yet" }
+end
+local ready
+for _, condition in ipairs(status.conditions or {}) do
+  if condition.type == "Stalled" and condition.status == "True" then
+    return { status = "Degraded", message = condition.message }
+  end
+  if condition.type == "Ready" then
+    ready = condition
+  end
+end
+if ready == nil then
+  return { status = "Progressing", message = "The operator has not said yet whether it is ready" }
+end
+local message = ready.reason .. ": " .. (ready.message or "")
+if ready.status == "True" then
+  return { status = "Healthy", message = message }
+end
+if ready.status == "Unknown" or waits[ready.reason] then
+  return { status = "Progressing", message = message }
+end
+return { status = "Degraded", message = message }
