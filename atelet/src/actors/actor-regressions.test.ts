@@ -5,6 +5,7 @@ import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type Actor } from "./actor.ts";
 import { ObjectSnapshotStore } from "../store/object-snapshots.ts";
+import { Releases } from "./releases.ts";
 import { assignment, clusterUid, key, TestNode } from "./test-node.ts";
 import { Uploader } from "./uploader.ts";
 
@@ -275,4 +276,35 @@ it("a release that the atelet's end cut off left generations on the node, or too
   await writeFile(join(home, "generation.json"), JSON.stringify({ ...record, createdAtMs: 1, files: [] }));
   await node.restart();
   expect(await readdir(dirname(again.files.dir))).toEqual([]);
+});
+
+it("a wake that comes while a release is being written down hears MOVED; its sandbox was started and taken away", async () => {
+  const actor = await granted();
+  await actor.resume();
+  await suspend(actor, "SYNC");
+  let woken: Promise<void> | undefined;
+  const recording = vi.spyOn(Releases.prototype, "record");
+  recording.mockImplementationOnce(async function (this: Releases, ...args) {
+    woken = actor.resume();
+    woken.catch(() => undefined);
+    await this.record(...args);
+  });
+  await node.actors.release(key, 1, { deleting: false, clusterUid });
+  await expect(woken).rejects.toMatchObject({ code: "MOVED" });
+  expect(node.runtime.sandboxes.size).toBe(0);
+});
+
+it("a wake that comes while a release asks the store wins, and what it has started is not taken away", async () => {
+  const actor = await granted();
+  await actor.resume();
+  node.runtime.only().memory = 47;
+  await suspend(actor);
+  const asking = vi.spyOn(ObjectSnapshotStore.prototype, "head");
+  asking.mockImplementationOnce(async () => {
+    await actor.resume();
+    return { generation: 1, manifest: null, epoch: 2 };
+  });
+  const released = node.actors.release(key, 1, { deleting: false, clusterUid });
+  await expect(released).rejects.toMatchObject({ code: "NOT_RELEASABLE" });
+  expect(node.runtime.only().memory).toBe(47);
 });

@@ -10,7 +10,7 @@ import { ActorSandbox, type ActorSandboxOptions } from "./actor-sandbox.ts";
 import { adopt, type AdoptionOptions, takeOver } from "./adoption.ts";
 import { crashReport } from "./crash-report.ts";
 import { EnvironmentFile } from "./environment.ts";
-import { leave, type LeavingOptions, unreleasable } from "./leaving.ts";
+import { leave, type LeavingOptions, prepareToLeave } from "./leaving.ts";
 import { Lives } from "./lives.ts";
 import { lastLines } from "./output-log.ts";
 import { describeNextStart } from "./next-start.ts";
@@ -282,9 +282,14 @@ export class Actor {
     await this.#tagging.forget(uid);
   }
 
-  /** Why the epoch cannot be given up now, or undefined (design.md §7 Release). */
-  unreleasable(): Promise<string | undefined> {
-    return unreleasable(this.#parts);
+  /** Nothing begins for it any more, or why its epoch cannot be given up now (design.md §7 Release). */
+  prepareToLeave(): Promise<string | undefined> {
+    return prepareToLeave(this.#parts);
+  }
+
+  /** It could not be released after all. */
+  stay(): void {
+    this.#operations.reopen();
   }
 
   /**

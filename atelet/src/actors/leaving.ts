@@ -17,14 +17,14 @@ export interface LeavingOptions extends ActorContext {
   route: Route;
 }
 
-/** Why an actor's epoch cannot be given up now, or undefined (design.md §7 Release). */
-export async function unreleasable(options: LeavingOptions): Promise<string | undefined> {
-  const { node, record, prefix, generations, operations, sandbox, uploader } = options;
-  if (operations.type !== undefined) return "an operation is in progress";
-  if (sandbox.running !== undefined) return "its sandbox exists";
-  if (record.volumes.unsaved) {
-    return "its volumes hold what no snapshot has; resume it, so that it can be suspended";
-  }
+/**
+ * Makes sure that nothing begins for the actor any more, so that its epoch can be given up; or says why it cannot be now
+ * (design.md §7 Release). A wake that comes while the store is asked wins.
+ */
+export async function prepareToLeave(options: LeavingOptions): Promise<string | undefined> {
+  const { node, name, record, prefix, generations, operations, uploader } = options;
+  const busy = whyBusy(options);
+  if (busy !== undefined) return busy;
   // whoever has the actor next does not know of them
   if (uploader.isCollecting) {
     uploader.schedule();
@@ -35,10 +35,24 @@ export async function unreleasable(options: LeavingOptions): Promise<string | un
   if (newest !== undefined && newest.generation <= record.floor) {
     return `it was started anew after generation ${newest.generation}, and nothing of it was saved since`;
   }
-  if (newest?.storage.state !== "PENDING") return undefined;
-  const head = await node.store(record.program.store).head(prefix);
-  if ((head?.epoch ?? 0) > record.grant.epoch) return undefined;
-  return `generation ${newest.generation} is not in the store yet`;
+  if (newest?.storage.state === "PENDING") {
+    const head = await node.store(record.program.store).head(prefix);
+    if ((head?.epoch ?? 0) <= record.grant.epoch) return `generation ${newest.generation} is not in the store yet`;
+  }
+  const awoke = whyBusy(options);
+  if (awoke !== undefined) return awoke;
+  if (generations.newest()?.generation !== newest?.generation) return "it was awake meanwhile";
+  operations.close(new SubstrateError("MOVED", `actor ${name} is leaving this node`));
+  return undefined;
+}
+
+function whyBusy({ record, operations, sandbox }: LeavingOptions): string | undefined {
+  if (operations.type !== undefined) return "an operation is in progress";
+  if (sandbox.running !== undefined) return "its sandbox exists";
+  if (record.volumes.unsaved) {
+    return "its volumes hold what no snapshot has; resume it, so that it can be suspended";
+  }
+  return undefined;
 }
 
 /**

@@ -182,7 +182,7 @@ export class NodeActors {
       if (actor !== undefined) {
         if (options.deleting) await actor.markDeleting();
         else {
-          const why = await actor.unreleasable();
+          const why = await actor.prepareToLeave();
           if (why !== undefined) {
             throw new SubstrateError("NOT_RELEASABLE", `actor ${actor.name} cannot leave this node: ${why}`, {
               retryAfterMs: 1000,
@@ -191,7 +191,12 @@ export class NodeActors {
         }
       }
       if (actor === undefined && !options.deleting) await this.#refuseLost(key);
-      await this.#releases.record(key.uid, epoch, Date.now());
+      try {
+        await this.#releases.record(key.uid, epoch, Date.now());
+      } catch (error) {
+        actor?.stay();
+        throw error;
+      }
       const left = actor?.leave() ?? this.#removeFiles(key.uid);
       // Its Template, which named the store, may be gone, and older generations may be in another one.
       if (options.deleting) {

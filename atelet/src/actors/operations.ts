@@ -33,6 +33,7 @@ export interface OperationsOptions {
 export class Operations {
   readonly #options: OperationsOptions;
   #current: { type: OperationType; done: Promise<void> } | undefined;
+  #closed: SubstrateError | undefined;
   /** Of the SYNC operation that has no result yet, and when the node's part of it was done. */
   #unsettled: { id: string; phases: Phases; sinceMs: number } | undefined;
 
@@ -57,8 +58,18 @@ export class Operations {
     }
   }
 
+  /** From now on whoever asks for one hears this. */
+  close(reason: SubstrateError): void {
+    this.#closed = reason;
+  }
+
+  reopen(): void {
+    this.#closed = undefined;
+  }
+
   /** Runs one to its end; the caller has looked that none is under way. */
   async run(type: OperationType, id: string, mode: Mode, work: (phases: Phases) => Promise<void>): Promise<void> {
+    if (this.#closed !== undefined) throw this.#closed;
     const operation = started(type, id);
     this.#options.record.lastOperation = operation;
     // Not before the operation is visible: its first step tells routers of it.
@@ -70,6 +81,7 @@ export class Operations {
 
   /** Records one that had nothing to do on the node. */
   instant(type: OperationType, id: string, mode: Mode): void {
+    if (this.#closed !== undefined) throw this.#closed;
     const operation = started(type, id);
     if (mode === "ASYNC") finish(operation, undefined);
     else this.#unsettled = { id, phases: new Phases(), sinceMs: performance.now() };
