@@ -5,20 +5,22 @@ import { whyNoCluster } from "./harness/requirements.ts";
 /**
  * `describe` with a cluster that is started before its tests and stopped after them. Skipped, with the reason in its
  * title and on the console, on a machine that cannot run one.
+ * @param options `skipped`: why these tests cannot be run, if something else is missing.
  * @param tests gets what gives the cluster: to be called in tests and hooks only.
  */
 export function describeOnCluster(
   title: string,
-  options: TestClusterOptions,
+  options: TestClusterOptions & { skipped?: string | undefined },
   tests: (cluster: () => TestCluster) => void,
 ): void {
-  const why = whyNoCluster();
+  const { skipped, ...clusterOptions } = options;
+  const why = whyNoCluster() ?? skipped;
   if (why !== undefined) console.warn(`skipped: ${title}: ${why}`);
   describe.skipIf(why !== undefined)(why === undefined ? title : `${title} (skipped: ${why})`, () => {
     let cluster: TestCluster | undefined;
     const said: string[] = [];
     beforeAll(async () => {
-      cluster = await TestCluster.start({ say: (line) => said.push(line), ...options });
+      cluster = await TestCluster.start({ say: (line) => said.push(line), ...clusterOptions });
     });
     afterAll(async () => {
       await cluster?.stop();

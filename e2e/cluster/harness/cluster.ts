@@ -12,7 +12,7 @@ import { type SupervisedProcess } from "@substrate/local/processes/supervised.ts
 import { started } from "@substrate/local/processes/started.ts";
 import { type ClusterToolPaths, findClusterTools } from "@substrate/local/tools/find.ts";
 import { type Addresses, nodeAddresses } from "./addresses.ts";
-import { ClusterControlPlane, type ControlPlaneOptions, type Timing } from "./control-plane.ts";
+import { ClusterControlPlane, type ControlPlaneOptions, inControlPlane, type Timing } from "./control-plane.ts";
 import { type ImageArchive, testpodArchives } from "./images.ts";
 import { makeControlPlaneNetwork } from "./network.ts";
 import { ClusterNode } from "./node.ts";
@@ -42,6 +42,7 @@ export interface RunOptions {
 }
 
 interface Made {
+  common: ControlPlaneOptions;
   state: ClusterState;
   tools: ClusterToolPaths;
   pki: ClusterPki;
@@ -68,6 +69,7 @@ export class TestCluster {
   readonly folder: string;
   readonly #made: Made;
   readonly #dispatcher: Agent;
+  readonly #guests: SupervisedProcess[] = [];
   #stopped: Promise<void> | undefined;
 
   private constructor(made: Made) {
@@ -117,7 +119,7 @@ export class TestCluster {
       parts.push(...nodes.map((node) => ({ stop: () => node.kill() })), services, plane);
       await Promise.all([plane.start(), ...nodes.map((node) => node.boot(archives))]);
       await Promise.all([services.start(), ...nodes.map((node) => node.join())]);
-      const cluster = new TestCluster({ state, tools, pki, client, plane, services, nodes, watcher });
+      const cluster = new TestCluster({ common, state, tools, pki, client, plane, services, nodes, watcher });
       await Promise.all([cluster.nodesReady(), cluster.#servicesReached()]);
       return cluster;
     } catch (error) {
@@ -246,6 +248,21 @@ export class TestCluster {
     }
   }
 
+  /** Starts a program beside the control plane, at its address and with the admin's kubeconfig; it ends with the cluster. */
+  async run(
+    name: string,
+    program: string,
+    args: readonly string[],
+    environment: NodeJS.ProcessEnv = {},
+  ): Promise<void> {
+    const guest = inControlPlane(this.#made.common, name, program, args, {
+      KUBECONFIG: this.kubeconfig,
+      ...environment,
+    });
+    this.#guests.push(guest);
+    await guest.start();
+  }
+
   /** Lets go of it without ending anything: `npm run cluster down` does. Nothing starts an ended process again. */
   async keep(): Promise<void> {
     this.#made.watcher.kill("SIGKILL");
@@ -267,7 +284,8 @@ export class TestCluster {
   async #end(): Promise<void> {
     const { nodes, services, plane, watcher, state } = this.#made;
     await this.#dispatcher.destroy();
-    const parts = [...nodes.map((node) => ({ stop: () => node.kill() })), services, plane];
+    const guests = this.#guests.map((guest) => ({ stop: () => guest.stop("SIGKILL") }));
+    const parts = [...guests, ...nodes.map((node) => ({ stop: () => node.kill() })), services, plane];
     await end(parts, this.client, watcher, state);
   }
 }

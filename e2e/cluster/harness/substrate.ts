@@ -4,7 +4,7 @@ import { buildImages } from "@substrate/images/build.ts";
 import { type ImageName } from "@substrate/images/table.ts";
 import { type TestCluster } from "./cluster.ts";
 
-const chart = join(import.meta.dirname, "../../../charts/substrate");
+export const chart = join(import.meta.dirname, "../../../charts/substrate");
 /** Only the first start of a part on a busy machine needs more than seconds. */
 const ROLLOUT_SECONDS = 180;
 const STORE_SECRET = "substrate-store";
@@ -22,7 +22,7 @@ export interface InstallOptions {
 }
 
 /** Builds the images of this checkout, if they are not there yet, and gives them to all nodes. */
-async function loadSubstrateImages(
+export async function loadSubstrateImages(
   cluster: TestCluster,
   options: Pick<InstallOptions, "examples" | "say"> = {},
 ): Promise<void> {
@@ -34,12 +34,9 @@ async function loadSubstrateImages(
   }
 }
 
-/** The chart of this checkout with the cluster's own object store; resolves when all parts are rolled out. */
-export async function installSubstrate(cluster: TestCluster, options: InstallOptions = {}): Promise<void> {
-  const { release = "substrate", namespace = "substrate-system", values = {} } = options;
-  const say = options.say ?? (() => undefined);
-  await loadSubstrateImages(cluster, options);
-  const { accessKeyId, secretAccessKey } = cluster.s3;
+/** YAML of what has to be there before the chart: its namespace, and the Secret of the store. */
+export function prerequisites({ s3 }: TestCluster, namespace: string): string {
+  const { accessKeyId, secretAccessKey } = s3;
   const objects = [
     { apiVersion: "v1", kind: "Namespace", metadata: { name: namespace } },
     {
@@ -49,11 +46,23 @@ export async function installSubstrate(cluster: TestCluster, options: InstallOpt
       stringData: { accessKeyId, secretAccessKey },
     },
   ];
-  await cluster.kubectl(["apply", "-f", "-"], { input: objects.map((object) => stringify(object)).join("---\n") });
+  return objects.map((object) => stringify(object)).join("---\n");
+}
+
+/** The chart's values for the cluster's own object store. */
+export function storeValues(cluster: TestCluster): object {
+  return { stores: { default: { url: storeUrl(cluster), credentialsSecret: STORE_SECRET } } };
+}
+
+/** The chart of this checkout with the cluster's own object store; resolves when all parts are rolled out. */
+export async function installSubstrate(cluster: TestCluster, options: InstallOptions = {}): Promise<void> {
+  const { release = "substrate", namespace = "substrate-system", values = {} } = options;
+  const say = options.say ?? (() => undefined);
+  await loadSubstrateImages(cluster, options);
+  await cluster.kubectl(["apply", "-f", "-"], { input: prerequisites(cluster, namespace) });
   say(`helm install ${release}`);
-  const stores = { default: { url: storeUrl(cluster), credentialsSecret: STORE_SECRET } };
   await cluster.helm(["upgrade", "--install", release, chart, "--namespace", namespace, "--values", "-"], {
-    input: stringify({ stores, ...values }),
+    input: stringify({ ...storeValues(cluster), ...values }),
   });
   const parts = `app.kubernetes.io/instance=${release}`;
   const timeout = `--timeout=${ROLLOUT_SECONDS}s`;
