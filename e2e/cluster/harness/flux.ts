@@ -1,7 +1,8 @@
+import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { type Condition } from "@substrate/crds/index.ts";
-import { buildOciLayout } from "@substrate/examples/oci.ts";
 import { type KubeObject, type ResourceType } from "@substrate/lib/kube/object.ts";
+import { command } from "@substrate/local/command.ts";
 import { toolSettings } from "@substrate/local/config.ts";
 import { findTool } from "@substrate/local/tools/find.ts";
 import { type FluxToolName, toolTable } from "@substrate/local/tools/table.ts";
@@ -68,11 +69,13 @@ export class Flux {
     const common = ["--watch-all-namespaces=true", "--enable-leader-election=false", "--events-addr="];
     const environment = { RUNTIME_NAMESPACE: NAMESPACE };
     const storage = "127.0.0.1:9790";
+    const storagePath = join(cluster.folder, "flux");
+    mkdirSync(storagePath);
     await cluster.run(
       "source-controller",
       programs[0],
       [
-        ...[...common, `--storage-path=${join(cluster.folder, "flux")}`],
+        ...[...common, `--storage-path=${storagePath}`],
         ...[`--storage-addr=${storage}`, `--storage-adv-addr=${storage}`],
         ...["--health-addr=127.0.0.1:9441", "--metrics-addr=127.0.0.1:8086"],
       ],
@@ -94,14 +97,24 @@ export class Flux {
    */
   async publish(files: Readonly<Record<string, string>>): Promise<string> {
     this.#artifacts += 1;
-    const layout = join(this.#cluster.folder, `artifact-${this.#artifacts}`);
-    const { digest } = await buildOciLayout({
-      name: ARTIFACT,
-      files: Object.entries(files).map(([path, content]) => ({ path, mode: 0o644, content })),
-      config: {},
-      outDir: layout,
-    });
-    await this.#cluster.pushImage(layout, ARTIFACT);
+    const work = join(this.#cluster.folder, `artifact-${this.#artifacts}`);
+    for (const [path, content] of Object.entries(files)) {
+      mkdirSync(dirname(join(work, path)), { recursive: true });
+      writeFileSync(join(work, path), content);
+    }
+    const layer = `${work}.tgz`;
+    await command("tar", ["-C", work, "-czf", layer, "."]);
+    const { registry, tools } = this.#cluster;
+    const push = [
+      "append",
+      "--insecure",
+      "--oci-empty-base",
+      "--new_layer",
+      layer,
+      "--new_tag",
+      `${registry}/${ARTIFACT}`,
+    ];
+    const digest = (await command(tools.crane, push)).trim().split("@")[1] ?? "";
     const [repository, tag] = ARTIFACT.split(":");
     const source = {
       apiVersion: "source.toolkit.fluxcd.io/v1",
