@@ -1,4 +1,5 @@
 import { beforeAll, expect, it } from "vitest";
+import { renderExample } from "@substrate/examples/render.ts";
 import { eventually } from "../support/poll.ts";
 import { describeOnCluster } from "./describe.ts";
 import { Installation, pushExample } from "./installation.ts";
@@ -49,6 +50,52 @@ describeOnCluster("Substrate on two real nodes", {}, (cluster) => {
     } finally {
       await cluster().kubectl(["uncordon", node]);
     }
+  });
+
+  it("keeps actors from the cluster's own addresses without a NetworkPolicy, and gives them DNS", async () => {
+    await cluster().kubectl(["apply", "-f", "-"], {
+      input: await renderExample("python", { image: await pushExample(cluster(), "python") }),
+    });
+    await cluster().kubectl(["wait", "--for=condition=Ready", "template/python", "--timeout=100s"]);
+    const addressOf = (kind: string, path: string, ...more: string[]): Promise<string> =>
+      cluster().kubectl(["get", kind, ...more, "-o", `jsonpath={${path}}`]);
+    const pods = ["-n", substrate.namespace, "-l"];
+    const targets = [
+      `${await addressOf("service", ".spec.clusterIP", "kubernetes")}:443`,
+      `${await addressOf("pods", ".items[0].status.podIP", ...pods, "app.kubernetes.io/component=router")}:8080`,
+      `${await addressOf("pods", ".items[0].status.podIP", ...pods, "app.kubernetes.io/component=atelet")}:7443`,
+      `${await addressOf("pods", ".items[1].status.podIP", ...pods, "app.kubernetes.io/component=atelet")}:7443`,
+      `${await addressOf("node", `.status.addresses[?(@.type=="InternalIP")].address`, "n1")}:10250`,
+      "169.254.169.254:80",
+    ];
+    const program = [
+      "import socket, sys",
+      "for target in sys.argv[1:]:",
+      "    host, port = target.split(':')",
+      "    try: socket.create_connection((host, int(port)), 2); print(target, 'reached')",
+      "    except OSError: print(target, 'refused')",
+      "print(socket.gethostbyname('kubernetes.default.svc.cluster.local'))",
+    ].join("\n");
+    const said = await substrate.kubectl("ate", "exec", "python", "--", "python3", "-c", program, ...targets);
+    const lines = said.trim().split("\n");
+    expect(lines.slice(0, -1)).toEqual(targets.map((target) => `${target} refused`));
+    expect(lines.at(-1)).toBe(targets[0]?.split(":")[0]);
+  });
+
+  it("gives the cluster's collector the actors' output as JSON lines", async () => {
+    const node = await substrate.nodeOf("tour");
+    const pod = ["-n", substrate.namespace, "get", "pods", "-l", "app.kubernetes.io/component=atelet"];
+    const field = ["--field-selector", `spec.nodeName=${node}`, "-o", "jsonpath={.items[0].metadata.name}"];
+    const name = await cluster().kubectl([...pod, ...field]);
+    await eventually(
+      async () => {
+        const log = await cluster().kubectl(["-n", substrate.namespace, "logs", name]);
+        const lines = log.split("\n").filter((line) => line.includes(`"actor":"tour"`) && line.includes(`"stream"`));
+        expect(lines.length).toBeGreaterThan(0);
+        expect(JSON.parse(lines[0] ?? "")).toMatchObject({ actor: "tour", namespace: "default", stream: "stdout" });
+      },
+      { deadlineMs: WAIT_MS, everyMs: 500 },
+    );
   });
 
   it("leaves running actors alone when their node is drained of its other pods", async () => {

@@ -2,7 +2,6 @@ import { type Actor, type ActorState, type Template } from "@substrate/crds/inde
 import { type ActorReport } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { type Trouble } from "./conditions.ts";
 import { type OperationRecord } from "./operation-record.ts";
-import { type Departure } from "./residence.ts";
 
 /** How the operator sees the node that an actor is assigned to. */
 export interface NodeView {
@@ -15,6 +14,14 @@ export interface NodeView {
   lost?: string;
   /** When it would be lost, unless it is heard of. */
   lostInMs?: number;
+}
+
+/** An actor's node is none for it any more. */
+export interface Departure {
+  /** To be read after its node's name: `is cordoned`. */
+  why: string;
+  /** Whether another node is open to it, room aside. */
+  elsewhere: boolean;
 }
 
 /** What an actor would be started with now, as far as its status tells of it. */

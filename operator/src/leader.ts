@@ -19,6 +19,8 @@ export class Leadership {
   readonly #renewEveryMs: number;
   readonly #log: Logger;
   #holder: LeaseHolder;
+  /** Whose Lease it was when that was last told. */
+  #waitsFor: string | undefined;
   /** Whether the listener believes that we lead. */
   #announced = false;
 
@@ -81,6 +83,9 @@ export class Leadership {
         listener.started(result.held.term);
         return;
       case "waiting":
+        // a standby hears it every other second, for as long as it stands by
+        if (result.holder === this.#waitsFor) return;
+        this.#waitsFor = result.holder;
         this.#log.info("waiting for the operator's Lease", { holder: result.holder });
         return;
       case "lost":

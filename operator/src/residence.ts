@@ -1,17 +1,10 @@
 import { type Actor, type Template } from "@substrate/crds/index.ts";
 import { type Reflector } from "@substrate/lib/kube/reflector.ts";
+import { type Departure } from "./actor-world.ts";
 import { type AteletLink } from "./atelet-link.ts";
 import { type Atelets } from "./atelets.ts";
 import { bookingBytes, candidates, closedTo, type PlacementRequest, shortfall } from "./placement.ts";
 import { exclusionOf, type NodeRequirements, requirementsOf } from "./scheduling.ts";
-
-/** An actor's node is none for it any more. */
-export interface Departure {
-  /** To be read after its node's name: `is cordoned`. */
-  why: string;
-  /** Whether another node is open to it, room aside. */
-  elsewhere: boolean;
-}
 
 /** Whether actors are where they may be. */
 export class Residence {
