@@ -1,6 +1,7 @@
 import { writeFileSync } from "node:fs";
 import { cpus, loadavg } from "node:os";
 import { parseArgs } from "node:util";
+import { cluster, type ClusterResult } from "./cluster.ts";
 import { loop, type LoopResult } from "./loop.ts";
 import { starts, type StartsResult } from "./starts.ts";
 
@@ -8,6 +9,7 @@ const usage = `npm run bench -- NAME [--json FILE] [--rounds N] [--max-mib N]
 
   loop     suspend and resume through the whole product beside raw runsc, in turn, in one run
   starts   new actors, cold and from the golden snapshot, beside resumes of the same ones
+  cluster  the installed chart on two real nodes beside local mode; what its pods take
 `;
 
 const { values, positionals } = parseArgs({
@@ -19,12 +21,13 @@ const { values, positionals } = parseArgs({
   },
 });
 
-function measured(name: string | undefined): Promise<LoopResult | StartsResult> {
+function measured(name: string | undefined): Promise<LoopResult | StartsResult | ClusterResult> {
   const rounds = Number(values.rounds);
   const say = (line: string): void => {
     console.log(line);
   };
   if (name === "loop") return loop({ rounds, maxMib: Number(values["max-mib"]), say });
+  if (name === "cluster") return cluster({ rounds, say });
   if (name === "starts") return starts({ rounds, say });
   throw new Error(usage);
 }

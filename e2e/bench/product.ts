@@ -4,7 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type Actor, actors, type Template, templates } from "@substrate/crds/index.ts";
 import { Reflector } from "@substrate/lib/kube/reflector.ts";
 import { createLogger } from "@substrate/lib/log.ts";
-import { type LocalCluster } from "@substrate/local/cluster.ts";
+import { type KubeClient } from "@substrate/lib/kube/client.ts";
 import { Client } from "undici";
 import { z } from "zod";
 
@@ -17,20 +17,29 @@ export interface MeasuredActor {
   kind: "random" | "zero";
 }
 
+/** What a benchmark needs of a cluster. */
+interface BenchedCluster {
+  client: KubeClient;
+  /** `http://HOST[:PORT]` */
+  routerUrl: string;
+  /** Folder of the only node, where it can be looked into. */
+  nodeDir?: string;
+}
+
 /** Suspends and resumes as a client of the cluster sees them: one warm connection to the API server, one to the router. */
 export class Product {
-  readonly #cluster: LocalCluster;
+  readonly #cluster: BenchedCluster;
   readonly #router: Client;
   readonly #actors: Reflector<Actor>;
   readonly #end = new AbortController();
 
-  private constructor(cluster: LocalCluster) {
+  private constructor(cluster: BenchedCluster) {
     this.#cluster = cluster;
     this.#router = new Client(cluster.routerUrl, { headersTimeout: 120_000, bodyTimeout: 120_000 });
     this.#actors = new Reflector(cluster.client, actors, { namespace, log: createLogger("bench", "error") });
   }
 
-  static async create(cluster: LocalCluster): Promise<Product> {
+  static async create(cluster: BenchedCluster): Promise<Product> {
     const product = new Product(cluster);
     void product.#actors.run(product.#end.signal);
     await product.#actors.synced;
@@ -134,7 +143,8 @@ export class Product {
   /** Resolves when the node has nothing of the actor any more: its next resume is one from the store. */
   async detached(name: string): Promise<void> {
     const { metadata } = await this.#actor(name, "detach", (found) => found.status?.assignment?.nodeName === undefined);
-    if (readdirSync(join(this.#cluster.nodeDir, "actors")).includes(metadata.uid ?? "")) {
+    const { nodeDir } = this.#cluster;
+    if (nodeDir !== undefined && readdirSync(join(nodeDir, "actors")).includes(metadata.uid ?? "")) {
       throw new Error(`files of ${name} are still on the node`);
     }
   }
