@@ -18,6 +18,12 @@ export interface InstallOptions {
   values?: object;
   /** Images of examples that nodes are to have besides those of the parts. Default: the counter. */
   examples?: readonly ImageName[];
+  /** `there`: the nodes have those of the parts already. Default: they are given them. */
+  images?: "load" | "there";
+  /** Folder or archive of the chart. Default: that of this checkout. */
+  chart?: string;
+  /** Further flags of `helm upgrade --install`. */
+  flags?: readonly string[];
   say?: (line: string) => void;
 }
 
@@ -54,14 +60,15 @@ export function storeValues(cluster: TestCluster): object {
   return { stores: { default: { url: storeUrl(cluster), credentialsSecret: STORE_SECRET } } };
 }
 
-/** The chart of this checkout with the cluster's own object store; resolves when all parts are rolled out. */
+/** The chart with the cluster's own object store; resolves when all parts are rolled out. */
 export async function installSubstrate(cluster: TestCluster, options: InstallOptions = {}): Promise<void> {
   const { release = "substrate", namespace = "substrate-system", values = {} } = options;
   const say = options.say ?? (() => undefined);
-  await loadSubstrateImages(cluster, options);
+  if (options.images !== "there") await loadSubstrateImages(cluster, options);
   await cluster.kubectl(["apply", "-f", "-"], { input: prerequisites(cluster, namespace) });
   say(`helm install ${release}`);
-  await cluster.helm(["upgrade", "--install", release, chart, "--namespace", namespace, "--values", "-"], {
+  const flags = ["--namespace", namespace, "--values", "-", ...(options.flags ?? [])];
+  await cluster.helm(["upgrade", "--install", release, options.chart ?? chart, ...flags], {
     input: stringify({ ...storeValues(cluster), ...values }),
   });
   const parts = `app.kubernetes.io/instance=${release}`;

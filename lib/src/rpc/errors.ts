@@ -19,14 +19,17 @@ export function fromServiceError(error: ServiceError): SubstrateError {
   const metadata = error.metadata as Metadata | undefined;
   const code = metadata?.get(codeKey)[0];
   const retryAfterMs = Number(metadata?.get(retryKey)[0] ?? NaN);
-  return new SubstrateError(isErrorCode(code) ? code : codeOfStatus(error.code), error.details, {
+  // callers tell their own cancellation themselves (unary): this one is the cut of a server that stops
+  const details =
+    error.code === grpcStatus.CANCELLED ? `the other side ended the call (${error.details})` : error.details;
+  return new SubstrateError(isErrorCode(code) ? code : codeOfStatus(error.code), details, {
     cause: error,
     ...(Number.isFinite(retryAfterMs) ? { retryAfterMs } : {}),
   });
 }
 
 function codeOfStatus(code: grpcStatus): ErrorCode {
-  if (code === grpcStatus.UNAVAILABLE) return "NODE_UNAVAILABLE";
+  if (code === grpcStatus.UNAVAILABLE || code === grpcStatus.CANCELLED) return "NODE_UNAVAILABLE";
   if (code === grpcStatus.DEADLINE_EXCEEDED) return "TIMEOUT";
   return "INTERNAL";
 }

@@ -130,6 +130,32 @@ describe("a gRPC server and its client", () => {
     nobody.close();
   });
 
+  it("regression: a call that a stopping server cut was INTERNAL, so that a wake during a rollout failed for good", async () => {
+    const reached = Promise.withResolvers<undefined>();
+    const stopping = await startRpcServer({
+      address: "127.0.0.1:0",
+      credentials: ServerCredentials.createInsecure(),
+      services: [
+        {
+          definition: WakeServiceService,
+          implementation: {
+            wake: unaryHandler<WakeRequest, WakeResponse>({ log }, () => {
+              reached.resolve(undefined);
+              return new Promise(() => undefined);
+            }),
+          },
+        },
+      ],
+    });
+    const client = new WakeServiceClient(`127.0.0.1:${String(stopping.port)}`, credentials.createInsecure());
+    const pending = unary(client.wake.bind(client), { actorUid: "", namespace: "", name: "" }, { deadlineMs: 10_000 });
+    const outcome = expect(pending).rejects.toMatchObject({ code: "NODE_UNAVAILABLE" });
+    await reached.promise;
+    await stopping.stop(0);
+    await outcome;
+    client.close();
+  });
+
   const read = (actorUid: string, tailLines: number) =>
     new Promise<{ bytes: number; error: unknown }>((resolve) => {
       let bytes = 0;
