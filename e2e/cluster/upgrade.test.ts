@@ -157,8 +157,13 @@ describeOnCluster("A release of the chart on two real nodes", {}, (cluster) => {
       await substrate.ready();
       await hasWhatIsNew(true);
     });
-    const after = await pods();
-    for (const uid of before.split(" ")) expect(after).not.toContain(uid);
+    await eventually(
+      async () => {
+        const after = new Set((await pods()).split(" "));
+        expect(before.split(" ").filter((uid) => after.has(uid))).toEqual([]);
+      },
+      { deadlineMs: WAIT_MS },
+    );
   });
 
   it("is refused as a second one, and with values that make no sense, and stays as it is", async () => {
