@@ -33,8 +33,7 @@ describeOnCluster("A release of the chart on two real nodes", {}, (cluster) => {
   const helm = (verb: string, ...args: string[]): Promise<string> =>
     cluster().helm([verb, substrate.release, ...args, "--namespace", substrate.namespace]);
 
-  const upgrade = (...args: string[]): Promise<string> =>
-    helm("upgrade", chart, "--reset-then-reuse-values", ...args);
+  const upgrade = (...args: string[]): Promise<string> => helm("upgrade", chart, "--reset-then-reuse-values", ...args);
 
   /** A program in neither actor may have been started anew, nor may one wake without being asked. */
   async function survive(work: () => Promise<void>): Promise<void> {
