@@ -7,7 +7,8 @@ import { join } from "node:path";
 import { startLocalCluster } from "@substrate/local/cluster.ts";
 import { Client } from "undici";
 import { buildGlutton } from "../programs/glutton.ts";
-import { answer, SandboxRig } from "../sandbox/rig.ts";
+import { openRig } from "../sandbox/open-rig.ts";
+import { answer, type SandboxRig } from "../sandbox/rig.ts";
 import { tools } from "../support/tools.ts";
 import { endpointOf } from "./direct.ts";
 import { type MeasuredActor, Product } from "./product.ts";
@@ -58,7 +59,7 @@ export async function loop(options: LoopOptions): Promise<LoopResult> {
     const { reference } = await buildGlutton(join(stateDir, "glutton"));
     const cluster = await startLocalCluster({ stateDir, say: () => undefined, tools });
     try {
-      const rig = await SandboxRig.open();
+      const rig = await openRig();
       try {
         const product = await Product.create(cluster);
         const rows: LoopRow[] = [];

@@ -3,13 +3,14 @@ import { join } from "node:path";
 import { type OciLayout } from "@substrate/examples/oci.ts";
 import { buildCounter, buildNode, buildPython } from "@substrate/examples/programs.ts";
 import { afterAll, beforeAll, expect, it } from "vitest";
-import { answer, type Place, SandboxRig } from "../sandbox/rig.ts";
+import { openRig } from "../sandbox/open-rig.ts";
+import { answer, type Place, type SandboxRig } from "../sandbox/rig.ts";
 import { eventually } from "../support/poll.ts";
 import { unpack } from "./unpack.ts";
 
 let rig: SandboxRig;
 beforeAll(async () => {
-  rig = await SandboxRig.open();
+  rig = await openRig();
 });
 afterAll(async () => {
   await rig.close();

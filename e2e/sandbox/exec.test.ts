@@ -7,7 +7,8 @@ import { createLogger } from "@substrate/lib/log.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { shellFiles } from "../programs/shell.ts";
 import { eventually } from "../support/poll.ts";
-import { answer, type Place, SandboxRig } from "./rig.ts";
+import { openRig } from "./open-rig.ts";
+import { answer, type Place, type SandboxRig } from "./rig.ts";
 
 const uid = "u";
 const log = createLogger("exec-test", "error");
@@ -17,7 +18,7 @@ let sessions: ExecSessions;
 let actor: ExecActor;
 
 beforeAll(async () => {
-  rig = await SandboxRig.open();
+  rig = await openRig();
   for (const file of await shellFiles()) {
     if (!("source" in file)) continue;
     const target = join(rig.dir, "rootfs", file.path);

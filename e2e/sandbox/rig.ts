@@ -8,12 +8,10 @@ import { detectCgroups } from "@substrate/atelet/cgroups/detect.ts";
 import { type Cgroups } from "@substrate/atelet/cgroups/cgroups.ts";
 import { GvisorRuntime } from "@substrate/atelet/sandbox/gvisor/runtime.ts";
 import { type SandboxSpec } from "@substrate/atelet/sandbox/sandbox.ts";
-import { buildCounter } from "@substrate/examples/programs.ts";
 import { createLogger } from "@substrate/lib/log.ts";
 
-import { buildGlutton } from "../programs/glutton.ts";
+import { removeGroup } from "../support/cgroups.ts";
 import { eventually } from "../support/poll.ts";
-import { tools } from "../support/tools.ts";
 
 const run = promisify(execFile);
 
@@ -24,47 +22,52 @@ export interface Place {
   putAddress(): Promise<void>;
 }
 
+export interface RigOptions {
+  runsc: string;
+  /** Static binaries by name. */
+  programs: Readonly<Record<"glutton" | "counter", string>>;
+  /** Default: a group of its own below the root. */
+  cgroupParent?: string;
+}
+
 /** Network namespaces, cgroups, folders and a runtime for sandboxes, all of their own names; `close` removes all. */
 export class SandboxRig {
   readonly dir: string;
   readonly runtime: GvisorRuntime;
   readonly cgroups: Cgroups;
   readonly #tag: string;
-  readonly #cgroupParent: string;
+  readonly #ownParent: string | undefined;
+  readonly #runsc: string;
   readonly #places: Place[] = [];
   readonly #disks: string[] = [];
 
-  private constructor(dir: string, tag: string, cgroupParent: string, cgroups: Cgroups) {
+  private constructor(dir: string, tag: string, ownParent: string | undefined, cgroups: Cgroups, runsc: string) {
     this.dir = dir;
     this.#tag = tag;
-    this.#cgroupParent = cgroupParent;
+    this.#ownParent = ownParent;
+    this.#runsc = runsc;
     this.cgroups = cgroups;
     this.runtime = this.newRuntime();
   }
 
-  static async open(): Promise<SandboxRig> {
+  static async open({ runsc, programs, cgroupParent }: RigOptions): Promise<SandboxRig> {
     const dir = await mkdtemp("/tmp/sbx-");
     const tag = randomBytes(2).toString("hex");
-    const cgroupParent = `/substrate-test-${tag}`;
-    const rig = new SandboxRig(dir, tag, cgroupParent, await detectCgroups(cgroupParent));
+    const ownParent = cgroupParent === undefined ? `/substrate-test-${tag}` : undefined;
+    const cgroups = await detectCgroups(cgroupParent ?? `/substrate-test-${tag}`);
+    const rig = new SandboxRig(dir, tag, ownParent, cgroups, runsc);
     await rig.runtime.start();
     await mkdir(join(dir, "identity"));
     await mkdir(join(dir, "rootfs", "run", "ate"), { recursive: true });
     for (const name of ["proc", "dev", "sys", "tmp"]) await mkdir(join(dir, "rootfs", name));
-    for (const [name, build] of [
-      ["glutton", buildGlutton],
-      ["counter", buildCounter],
-    ] as const) {
-      await build(join(dir, name));
-      await copyFile(join(dir, name, "bin", name), join(dir, "rootfs", name));
-    }
+    for (const [name, binary] of Object.entries(programs)) await copyFile(binary, join(dir, "rootfs", name));
     return rig;
   }
 
   /** A runtime as a restarted atelet would make it. */
   newRuntime(): GvisorRuntime {
     return new GvisorRuntime({
-      runscPath: tools.runsc,
+      runscPath: this.#runsc,
       rootDir: join(this.dir, "rt"),
       log: createLogger("sandbox-test", "error"),
     });
@@ -141,14 +144,7 @@ export class SandboxRig {
     for (const { id } of await this.runtime.list()) await this.runtime.delete(id);
     for (const disk of this.#disks) await run("umount", [disk]);
     await this.cgroups.destroy();
-    for (const controller of ["memory", "cpu", "pids", "cpuacct", "cpuset", "blkio", "devices", "freezer", "systemd"]) {
-      await run("rmdir", ["--ignore-fail-on-non-empty", `/sys/fs/cgroup/${controller}${this.#cgroupParent}`]).catch(
-        (error: unknown) => {
-          // this controller is not mounted here, or nothing was made in it
-          if (!String(error).includes("No such file")) throw error;
-        },
-      );
-    }
+    if (this.#ownParent !== undefined) await removeGroup(this.#ownParent);
     for (const { spec } of this.#places) await run("ip", ["netns", "del", spec.netnsPath.replace("/run/netns/", "")]);
     await this.runtime.destroy();
     await rm(this.dir, { recursive: true, force: true });

@@ -2,11 +2,12 @@ import { chmod, mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { NotStartedError } from "@substrate/atelet/sandbox/sandbox.ts";
 import { afterAll, beforeAll, expect, it } from "vitest";
-import { SandboxRig } from "./rig.ts";
+import { openRig } from "./open-rig.ts";
+import { type SandboxRig } from "./rig.ts";
 
 let rig: SandboxRig;
 beforeAll(async () => {
-  rig = await SandboxRig.open();
+  rig = await openRig();
   const dir = join(rig.dir, "rootfs", "odd");
   await mkdir(dir, { recursive: true });
   await writeFile(join(dir, "data"), "no program\n", { mode: 0o644 });

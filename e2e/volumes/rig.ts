@@ -1,6 +1,6 @@
 import { execFile } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { copyFile, mkdir, mkdtemp, readdir, rm, rmdir } from "node:fs/promises";
+import { copyFile, mkdir, mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
@@ -10,13 +10,13 @@ import { type Program } from "@substrate/atelet/actors/record.ts";
 import { assignment, program as anyProgram, TestNode } from "@substrate/atelet/actors/test-node.ts";
 import { detectCgroups } from "@substrate/atelet/cgroups/detect.ts";
 import { type ActorNetwork, type Slot } from "@substrate/atelet/network/network.ts";
-import { isMissing } from "@substrate/atelet/node-files.ts";
 import { GvisorRuntime } from "@substrate/atelet/sandbox/gvisor/runtime.ts";
 import { OverlayMounts, unmountBelow } from "@substrate/atelet/volumes/mounts.ts";
 import { buildCounter } from "@substrate/examples/programs.ts";
 import { createLogger } from "@substrate/lib/log.ts";
 import pLimit from "p-limit";
 import { buildKeeper } from "../programs/keeper.ts";
+import { removeGroup } from "../support/cgroups.ts";
 import { tools } from "../support/tools.ts";
 
 const run = promisify(execFile);
@@ -224,11 +224,7 @@ export class VolumesRig {
     await unmountBelow(this.mounts, this.dir);
     await this.network.destroy();
     await this.#cgroups.destroy();
-    for (const controller of await readdir("/sys/fs/cgroup")) {
-      await rmdir(`/sys/fs/cgroup/${controller}${this.#cgroupParent}`).catch((error: unknown) => {
-        if (!isMissing(error)) throw error;
-      });
-    }
+    await removeGroup(this.#cgroupParent);
     await this.#runtime.destroy();
     await this.mounts.close();
     // the store may still be removing what was deleted

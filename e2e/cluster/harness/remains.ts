@@ -1,5 +1,4 @@
-import { existsSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { join } from "node:path";
+import { existsSync, readFileSync, rmSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import { PodCgroup } from "@substrate/local/pod/pod-cgroup.ts";
 import { identify, isAlive, signalProcess } from "@substrate/local/processes/record.ts";
@@ -46,11 +45,9 @@ export async function removeRemains(cluster: Addresses, folder: string): Promise
 export async function belongings(cluster: Addresses, folder: string): Promise<string[]> {
   const namespaces = await namespacesOf(cluster);
   const pids = (await Promise.all(namespaces.map(processesIn))).flat();
-  const cgroups = readdirSync("/sys/fs/cgroup").flatMap((controller) =>
-    Array.from({ length: MAX_NODES }, (_, index) => nodeAddresses(cluster, index + 1).cgroup)
-      .map((name) => join("/sys/fs/cgroup", controller, `substrate-${name}`))
-      .filter((path) => existsSync(path)),
-  );
+  const cgroups = Array.from({ length: MAX_NODES }, (_, index) => nodeAddresses(cluster, index + 1).cgroup)
+    .flatMap((name) => new PodCgroup(name).folders())
+    .filter((path) => existsSync(path));
   const link = `/sys/class/net/${cluster.link}`;
   return [
     ...pids.map((pid) => `process ${pid}`),

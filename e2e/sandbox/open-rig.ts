@@ -1,0 +1,23 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { join } from "node:path";
+
+import { buildCounter } from "@substrate/examples/programs.ts";
+
+import { buildGlutton } from "../programs/glutton.ts";
+import { tools } from "../support/tools.ts";
+import { SandboxRig } from "./rig.ts";
+
+/** A rig with the tools of the setup and the programs of this checkout. */
+export async function openRig(): Promise<SandboxRig> {
+  const dir = await mkdtemp("/tmp/sbx-build-");
+  try {
+    await buildGlutton(join(dir, "glutton"));
+    await buildCounter(join(dir, "counter"));
+    return await SandboxRig.open({
+      runsc: tools.runsc,
+      programs: { glutton: join(dir, "glutton/bin/glutton"), counter: join(dir, "counter/bin/counter") },
+    });
+  } finally {
+    await rm(dir, { recursive: true, force: true });
+  }
+}
