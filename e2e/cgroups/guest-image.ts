@@ -49,7 +49,7 @@ export interface GuestImage {
   disk: string;
 }
 
-/** The guest's files: this machine's node, runsc, runc, ip and busybox, and the checkout's code as one bundle. */
+/** The guest's files: this machine's node, runsc and ip, Debian's runc and busybox, and the checkout's code as one bundle. */
 export async function buildGuestImage(dir: string, guest: GuestTools): Promise<GuestImage> {
   const root = join(dir, "root");
   for (const name of ["proc", "sys", "dev", "run", "tmp", "container", "bin", "sbin", "programs", insidePaths.shared]) {
@@ -70,15 +70,16 @@ export async function buildGuestImage(dir: string, guest: GuestTools): Promise<G
     banner: { js: 'import { createRequire as __cr } from "node:module"; const require = __cr(import.meta.url);' },
     logLevel: "error",
   });
+  const { stdout: ip } = await run("sh", ["-c", 'PATH="$PATH:/usr/sbin:/sbin" command -v ip']);
   const programs = {
-    node: process.execPath,
-    runsc: tools.runsc,
-    runc: await which("runc"),
-    busybox: await which("busybox"),
+    [insidePaths.node]: process.execPath,
+    [insidePaths.runsc]: tools.runsc,
+    [insidePaths.runc]: guest.runc,
+    "/bin/busybox": guest.busybox,
+    // busybox's own has no network namespaces
+    "/sbin/ip": ip.trim(),
   };
-  for (const [name, path] of Object.entries(programs)) await copyProgram(path, root, `bin/${name}`);
-  // busybox's ip has no network namespaces
-  await copyProgram(await which("ip"), root, "sbin/ip");
+  for (const [to, path] of Object.entries(programs)) await copyProgram(path, join(root, to), root, guest);
   for (const name of applets) await symlink("busybox", join(root, "bin", name));
   for (const name of guestModules) await copyFile(join(guest.modules, `${name}.ko`), join(root, `${name}.ko`));
   await writeFile(join(root, "init"), diskInit, { mode: 0o755 });
@@ -88,41 +89,30 @@ export async function buildGuestImage(dir: string, guest: GuestTools): Promise<G
   return { disk, initramfs: await buildInitramfs(dir, guest) };
 }
 
-async function which(program: string): Promise<string> {
-  const { stdout } = await run("sh", ["-c", 'PATH="$PATH:/usr/sbin:/sbin" command -v "$1"', "sh", program]).catch(
-    () => {
-      throw new Error(
-        `${program} is not installed (npm run setup -- --with-cluster; busybox: Debian's busybox-static)`,
-      );
-    },
-  );
-  return stdout.trim();
-}
-
-/** A program and the libraries that it is linked with, these where it looks for them. */
-async function copyProgram(path: string, root: string, to: string): Promise<void> {
+/** A program and the libraries that it is linked with, these in a folder in which the guest's loader looks by itself. */
+async function copyProgram(path: string, to: string, root: string, guest: GuestTools): Promise<void> {
   const program = await realpath(path);
-  await copyFile(program, join(root, to));
-  const { stdout } = await run("ldd", [program]).catch(() => ({ stdout: "" })); // statically linked
-  for (const [library] of stdout.matchAll(/\/\S+(?= \(0x)/g)) {
-    const place = join(root, library);
-    await mkdir(dirname(place), { recursive: true });
-    await copyFile(library, place);
+  await copyFile(program, to);
+  const linked = await run("env", [`LD_LIBRARY_PATH=${guest.libraries}`, "ldd", program]).catch(() => undefined);
+  // undefined: statically linked
+  for (const [library] of linked?.stdout.matchAll(/\/\S+(?= \(0x)/g) ?? []) {
+    const folder = basename(library).startsWith("ld-linux") ? dirname(library) : "/lib/x86_64-linux-gnu";
+    await mkdir(join(root, folder), { recursive: true });
+    await copyFile(library, join(root, folder, basename(library)));
   }
 }
 
 async function buildInitramfs(dir: string, guest: GuestTools): Promise<string> {
   const root = join(dir, "initramfs");
   for (const name of ["bin", "dev", "disk"]) await mkdir(join(root, name), { recursive: true });
-  const busybox = await which("busybox");
-  await copyFile(busybox, join(root, "bin/busybox"));
+  await copyFile(guest.busybox, join(root, "bin/busybox"));
   await symlink("busybox", join(root, "bin/sh"));
   await copyFile(join(guest.modules, "virtio_blk.ko"), join(root, "virtio_blk.ko"));
   await writeFile(join(root, "init"), initramfsInit, { mode: 0o755 });
   const archive = join(dir, "initramfs.cpio");
   const script = 'find . | "$1" cpio -o -H newc > "$2"';
-  const child = spawn("sh", ["-c", script, "sh", busybox, archive], { cwd: root, stdio: "ignore" });
+  const child = spawn("sh", ["-c", script, "sh", guest.busybox, archive], { cwd: root, stdio: "ignore" });
   const [code] = (await once(child, "exit")) as [number | null];
-  if (code !== 0) throw new Error(`${basename(busybox)} could not pack the initramfs`);
+  if (code !== 0) throw new Error("busybox could not pack the initramfs");
   return archive;
 }

@@ -9,6 +9,8 @@ const aptTimeoutMs = 240_000;
 
 /** The suite whose cloud kernel is 6.12; bookworm's own, 6.1, lacks pids.peak. */
 const kernelSuite = "trixie";
+/** Named all, as those that this machine has installed are not in apt's plan. */
+const packages = ["qemu-system-x86", "qemu-system-data", "qemu-system-common", "seabios", "runc", "busybox-static"];
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /** Modules of the kernel that the guest loads, each without dependencies. */
 export const guestModules = ["virtio_blk", "veth"] as const;
@@ -18,18 +20,21 @@ export interface GuestTools {
   /** Folders of qemu's firmware. */
   firmware: string[];
   libraries: string;
+  /** Debian's, for the guest. */
+  runc: string;
+  busybox: string;
   kernel: string;
   /** Uncompressed <name>.ko of guestModules. */
   modules: string;
 }
 
 /**
- * An emulator and a kernel from Debian's packages, unpacked into a cache and not installed.
+ * An emulator, a kernel and programs for it from Debian's packages, unpacked into a cache and not installed.
  * @param dir of the cache.
  * @throws Error with what is missing where they can't be had.
  */
 export async function guestTools(dir: string): Promise<GuestTools> {
-  const home = join(dir, `qemu-${kernelSuite}`);
+  const home = join(dir, `debian-${kernelSuite}`);
   if (!existsSync(home)) {
     const making = `${home}.${process.pid}`;
     try {
@@ -44,6 +49,8 @@ export async function guestTools(dir: string): Promise<GuestTools> {
     qemu: join(root, "usr/bin/qemu-system-x86_64"),
     firmware: ["qemu", "seabios"].map((name) => join(root, "usr/share", name)),
     libraries: [join(root, "usr/lib/x86_64-linux-gnu"), join(root, "lib/x86_64-linux-gnu")].join(delimiter),
+    runc: join(root, "usr/sbin/runc"),
+    busybox: join(root, "bin/busybox"),
     kernel: join(home, "vmlinuz"),
     modules: join(home, "modules"),
   };
@@ -53,7 +60,7 @@ async function unpackPackages(home: string): Promise<void> {
   if (!existsSync(keyring)) throw new Error(`the packages come from Debian, whose ${keyring} this machine lacks`);
   const debs = join(home, "debs");
   await mkdir(debs, { recursive: true });
-  await downloadEmulator(debs);
+  await downloadPrograms(debs);
   await downloadKernel(home, debs);
   const root = join(home, "root");
   for (const deb of await readdir(debs)) await run("dpkg-deb", ["--extract", join(debs, deb), root]);
@@ -61,16 +68,18 @@ async function unpackPackages(home: string): Promise<void> {
   for (const name of ["debs", "apt", "root/usr/lib/modules"]) await rm(join(home, name), { recursive: true });
 }
 
-/** qemu and those of its libraries that this machine lacks. */
-async function downloadEmulator(debs: string): Promise<void> {
-  const simulate = ["install", "--simulate", "--no-install-recommends", "qemu-system-x86"];
+/** The programs and those of their libraries that this machine lacks. */
+async function downloadPrograms(debs: string): Promise<void> {
+  const simulate = ["install", "--simulate", "--no-install-recommends", ...packages];
   const plan = await run("apt-get", simulate).catch(async () => {
     await run("apt-get", ["-qq", "update"], { timeout: aptTimeoutMs });
     return run("apt-get", simulate);
   });
-  const names = [...plan.stdout.matchAll(/^Inst (\S+)/gm)].map((match) => match[1] ?? "");
-  if (!names.includes("qemu-system-x86")) names.push("qemu-system-x86", "qemu-system-data", "seabios");
-  await run("apt-get", ["-qq", "download", ...names], { cwd: debs, timeout: aptTimeoutMs });
+  const planned = [...plan.stdout.matchAll(/^Inst (\S+)/gm)].map((match) => match[1] ?? "");
+  await run("apt-get", ["-qq", "download", ...new Set([...planned, ...packages])], {
+    cwd: debs,
+    timeout: aptTimeoutMs,
+  });
 }
 
 async function downloadKernel(home: string, debs: string): Promise<void> {
