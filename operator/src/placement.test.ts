@@ -1,5 +1,12 @@
 import { describe, expect, it } from "vitest";
-import { bookingBytes, candidates, type PlacementNode, type PlacementRequest, shortfall } from "./placement.ts";
+import {
+  afterPromises,
+  bookingBytes,
+  candidates,
+  type PlacementNode,
+  type PlacementRequest,
+  shortfall,
+} from "./placement.ts";
 
 const mebibyte = 1024 ** 2;
 
@@ -29,6 +36,16 @@ const names = (nodes: PlacementNode[]): string[] => nodes.map(({ nodeName }) => 
 describe("candidates", () => {
   it("takes the emptiest", () => {
     expect(names(candidates([node("a", 500), node("b", 900), node("c", 700)], request))).toEqual(["b", "c", "a"]);
+  });
+
+  it("spreads a burst of first requests, which all see the figures of before it", () => {
+    const nodes = [node("a", 500), node("b", 480)];
+    const promises = new Map<string, { nodeName: string; bytes: number }>();
+    for (const uid of ["1", "2", "3", "4"]) {
+      const [best] = candidates(afterPromises(nodes, promises), request);
+      promises.set(uid, { nodeName: best?.nodeName ?? "", bytes: request.bookingBytes });
+    }
+    expect([...promises.values()].map(({ nodeName }) => nodeName)).toEqual(["a", "b", "a", "b"]);
   });
 
   it("prefers the node with the snapshot where the actor fits", () => {

@@ -56,6 +56,17 @@ export function candidates(nodes: readonly PlacementNode[], request: PlacementRe
   );
 }
 
+/** The nodes' figures with what placements that are still under way will book. */
+export function afterPromises(
+  nodes: readonly PlacementNode[],
+  promises: ReadonlyMap<string, { nodeName: string; bytes: number }>,
+): PlacementNode[] {
+  return nodes.map((node) => {
+    const promised = [...promises.values()].filter(({ nodeName }) => nodeName === node.nodeName);
+    return { ...node, bookedBytes: promised.reduce((sum, { bytes }) => sum + bytes, node.bookedBytes) };
+  });
+}
+
 const mebibyte = 1024 ** 2;
 
 const fixes: Record<Exclusion["kind"], string> = {

@@ -11,7 +11,7 @@ import { type Trouble } from "./conditions.ts";
 import { type Assignments } from "./assignments.ts";
 import { type AteletLink } from "./atelet-link.ts";
 import { type Atelets } from "./atelets.ts";
-import { bookingBytes, candidates, type PlacementRequest, shortfall } from "./placement.ts";
+import { afterPromises, bookingBytes, candidates, type PlacementRequest, shortfall } from "./placement.ts";
 import { type Choice, newest } from "./choices.ts";
 import { type Detachment } from "./detachment.ts";
 import { type OperatorMetrics } from "./metrics.ts";
@@ -87,6 +87,8 @@ export class Waker {
   readonly #options: WakerOptions;
   readonly #wakes = new Map<string, Promise<WakeResult>>();
   readonly #unplaced = new Map<string, Trouble>();
+  /** Room of nodes that wakes under way will book: their figures know of it only when it is booked. */
+  readonly #promises = new Map<string, { nodeName: string; bytes: number }>();
   readonly #upgrades = new UpgradeAttempts();
 
   constructor(options: WakerOptions) {
@@ -119,6 +121,7 @@ export class Waker {
     const wake = this.#logged(uid, key, operationId, choice).finally(() => {
       this.#wakes.delete(uid);
       this.#unplaced.delete(uid);
+      this.#promises.delete(uid);
       this.#options.onChange(key);
     });
     this.#wakes.set(uid, wake);
@@ -312,8 +315,11 @@ export class Waker {
       requirements: residence.requirements(actor),
     };
     const nodes = atelets.placementNodes();
-    const [best] = candidates(nodes, request);
-    if (best !== undefined) return atelets.require(best.nodeName);
+    const [best] = candidates(afterPromises(nodes, this.#promises), request);
+    if (best !== undefined) {
+      this.#promises.set(attempt.uid, { nodeName: best.nodeName, bytes: request.bookingBytes });
+      return atelets.require(best.nodeName);
+    }
     const missing = shortfall(nodes, request);
     const { message } = missing;
     this.#setUnplaced(attempt, missing);
@@ -351,6 +357,7 @@ export class Waker {
         return;
       case "no-room": {
         attempt.refusedBy.add(link.lease.nodeName);
+        this.#promises.delete(attempt.uid);
         const nodes = atelets.placementNodes();
         const request = {
           bookingBytes: bookingBytes(Number(program.memoryBytes)),

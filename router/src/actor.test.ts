@@ -170,6 +170,21 @@ describe("an actor's requests", () => {
     expect(await next.outcome).toBeInstanceOf(Ticket);
   });
 
+  test("a store that was away a while ago is not the reason of a wake that waits for room now", async () => {
+    const world = new World();
+    world.show("ROUTE_STATE_ASLEEP", { wakeTimeoutMs: 2_000n });
+    const first = world.request();
+    world.wakes[0]?.answer.reject(new SubstrateError("STORE_UNAVAILABLE", "the store is away"));
+    await vi.advanceTimersByTimeAsync(1);
+    first.abort.abort();
+    await vi.advanceTimersByTimeAsync(60_000);
+    const second = world.request();
+    await vi.advanceTimersByTimeAsync(2_000);
+    const error = (await second.outcome) as SubstrateError;
+    expect(error).toMatchObject({ code: "NOT_READY" });
+    expect(error.message).not.toContain("store");
+  });
+
   test("what kept the wake from ending is the reason; a slow wake call is still a 503", async () => {
     const world = new World();
     world.show("ROUTE_STATE_ASLEEP", { wakeTimeoutMs: 50n });

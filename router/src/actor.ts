@@ -9,6 +9,8 @@ import { selectUpstream } from "./upstream.ts";
 /** Between two wakes that did not help: doubles from the first to the last. */
 const firstRetryMs = 100;
 const lastRetryMs = 2_000;
+/** What failed longer ago, before a request came, may be mended by now: its wake waits for something else. */
+const recentMs = 10_000;
 
 export interface ActorIdentity {
   readonly uid: string;
@@ -66,7 +68,7 @@ export class Actor {
   #waking = false;
   #askOperator = false;
   #awaitingAttach = false;
-  #lastError: SubstrateError | undefined;
+  #lastError: { error: SubstrateError; at: number } | undefined;
   #retryMs = firstRetryMs;
   #wakeNotBefore = 0;
   #timer: { handle: NodeJS.Timeout; at: number } | undefined;
@@ -190,7 +192,11 @@ export class Actor {
       const deadline = setTimeout(
         () => {
           const waited = performance.now() - options.arrivedAt;
-          request.refuse(refusals.notInTime(this.key, waited, this.#phase(), this.#lastError));
+          const failed = this.#lastError;
+          const isRecent =
+            failed !== undefined && failed.at >= Math.min(options.arrivedAt, performance.now() - recentMs);
+          const lastError = isRecent ? failed.error : undefined;
+          request.refuse(refusals.notInTime(this.key, waited, this.#phase(), lastError));
         },
         Math.max(0, this.#wakeTimeoutMs - waitedMs),
       );
@@ -284,7 +290,7 @@ export class Actor {
     const goElsewhere = at !== undefined && refusals.mayGoElsewhere(error);
     this.#askOperator = goElsewhere;
     if (goElsewhere || refusals.mayPass(error)) {
-      this.#lastError = error;
+      this.#lastError = { error, at: performance.now() };
       if (!goElsewhere) this.#backOff();
       this.#settle();
       return;

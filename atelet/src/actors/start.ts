@@ -16,12 +16,18 @@ export interface StartOptions extends SourceOptions {
   from: StartFrom | undefined;
 }
 
+/** An actor that is about to sleep may make room; after that another node is looked for. */
+const BOOKED_PATIENCE_MS = 1000;
+
 /** design.md §6: room, source, image, sandbox, record. On failure nothing runs and nothing is booked. */
 export async function start(options: StartOptions): Promise<void> {
   const { node, record, sandbox, lives, phases, from } = options;
   const { program } = record;
   const booking = await phases.run("place", () =>
-    node.ledger.place(program.memoryBytes + RUNTIME_OVERHEAD_BYTES, { deadlineMs: program.wakeTimeoutMs }),
+    node.ledger.place(program.memoryBytes + RUNTIME_OVERHEAD_BYTES, {
+      deadlineMs: program.wakeTimeoutMs,
+      bookedMs: BOOKED_PATIENCE_MS,
+    }),
   );
   let source: Generation | undefined;
   try {

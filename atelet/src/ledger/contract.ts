@@ -24,10 +24,11 @@ export interface Ledger {
   /** Lends n bytes if they are unbooked and, by the pod's numbers, free; else undefined. All or nothing (R6). */
   take(bytes: number, free: number): Loan | undefined;
   /**
-   * Books room for an actor; waits while loans stand in its way (R2), first come, first served. Throws NO_ROOM at once
-   * when the bytes can never fit or bookings alone stand in the way and `deadlineMs` passes.
+   * Books room for an actor; waits up to `deadlineMs` while loans stand in its way (R2), first come, first served.
+   * `bookedMs` (default `deadlineMs`) is its patience where bookings stand in its way that no loan's return would help:
+   * another node may have room. Throws NO_ROOM, at once when the bytes can never fit.
    */
-  place(bytes: number, options: { deadlineMs: number }): Promise<Booking>;
+  place(bytes: number, options: { deadlineMs: number; bookedMs?: number }): Promise<Booking>;
   /** Books for an actor that already runs (adoption): never refused, may overbook, which `state` shows. */
   adopt(bytes: number): Booking;
   /** Whether less than `bytes` is unbooked or free: only then write-out starts (R3). */

@@ -52,6 +52,26 @@ describe("R2: a placement waits while loans stand in its way", () => {
     expect(l.state().waiting).toBe(0);
   });
 
+  it("does not use up a wake's time on a node that running actors have filled: another one may have room", async () => {
+    const l = ledger();
+    l.adopt(80);
+    const loan = l.take(5, 100);
+    await expect(l.place(50, { deadlineMs: 60_000, bookedMs: 20 })).rejects.toMatchObject({ code: "NO_ROOM" });
+    loan?.return();
+    expect(l.state().waiting).toBe(0);
+  });
+
+  it("waits on for loans, which come back by themselves, and for room that bookings of before it leave", async () => {
+    const l = ledger();
+    const loan = l.take(60, 100);
+    const placed = l.place(50, { deadlineMs: 60_000, bookedMs: 20 });
+    const second = l.place(50, { deadlineMs: 60_000, bookedMs: 20 });
+    await expect(second).rejects.toMatchObject({ code: "NO_ROOM" });
+    expect(l.state().waiting).toBe(1);
+    loan?.return();
+    await placed;
+  });
+
   it("keeps the order: a small one does not overtake a large one that waits", async () => {
     const l = ledger();
     const running = l.adopt(60);

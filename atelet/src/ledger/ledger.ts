@@ -1,6 +1,11 @@
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type Booking, type Ledger, type LedgerState, type Loan } from "./contract.ts";
 
+interface PlaceOptions {
+  deadlineMs: number;
+  bookedMs?: number;
+}
+
 interface Waiter {
   bytes: number;
   grant: (booking: Booking) => void;
@@ -39,7 +44,7 @@ export class MemoryLedger implements Ledger {
     };
   }
 
-  place(bytes: number, options: { deadlineMs: number }): Promise<Booking> {
+  place(bytes: number, { deadlineMs, bookedMs = deadlineMs }: PlaceOptions): Promise<Booking> {
     assertBytes(bytes);
     const capacity = this.#limitBytes - this.#reserveBytes;
     if (bytes > capacity) {
@@ -58,7 +63,13 @@ export class MemoryLedger implements Ledger {
           resolve(booking);
         },
       };
-      const timer = setTimeout(() => {
+      const untilMs = performance.now() + deadlineMs;
+      const look = (): void => {
+        const leftMs = untilMs - performance.now();
+        if (leftMs > 0 && !this.#bookingsForbid(waiter)) {
+          timer = setTimeout(look, Math.min(bookedMs, leftMs));
+          return;
+        }
         this.#waiters.splice(this.#waiters.indexOf(waiter), 1);
         reject(
           new SubstrateError(
@@ -69,10 +80,17 @@ export class MemoryLedger implements Ledger {
           ),
         );
         this.#settle();
-      }, options.deadlineMs);
+      };
+      let timer = setTimeout(look, Math.min(bookedMs, deadlineMs));
       this.#waiters.push(waiter);
       this.#settle();
     });
+  }
+
+  /** Whether what is booked, and what those before it in the line will book, leaves it no room even without loans. */
+  #bookingsForbid(waiter: Waiter): boolean {
+    const before = this.#waiters.slice(0, this.#waiters.indexOf(waiter)).reduce((sum, { bytes }) => sum + bytes, 0);
+    return this.#limitBytes - this.#reserveBytes - this.#bookedBytes - before < waiter.bytes;
   }
 
   adopt(bytes: number): Booking {
