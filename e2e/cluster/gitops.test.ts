@@ -215,13 +215,8 @@ describeOnCluster("Flux on a cluster of one node", { nodes: 1, skipped: whyNoFlu
       { deadlineMs: WAIT_MS, everyMs: 500 },
     );
     await flux.applied("before", revision);
-    await cluster().kubectl([
-      "get",
-      "crd",
-      "actors.substrate.run",
-      "snapshots.substrate.run",
-      "templates.substrate.run",
-    ]);
+    const kinds = ["actors", "snapshots", "templates"].map((plural) => `${plural}.substrate.run`);
+    await cluster().kubectl(["get", "crd", ...kinds]);
     expect((await count("before")).memory).toBeGreaterThan(0);
   }, 240_000);
 });
