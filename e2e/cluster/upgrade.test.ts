@@ -9,6 +9,8 @@ import { chart } from "./harness/substrate.ts";
 import { type Count, Installation, pushExample } from "./installation.ts";
 
 const WAIT_MS = 60_000;
+/** Of what replaces or ends all pods, on a busy machine. */
+const LONG_MS = 300_000;
 /** See freeze.ts beside it. */
 const frozenChart = join(import.meta.dirname, "fixtures/substrate-0.0.9.tgz");
 const repository = join(import.meta.dirname, "../..");
@@ -148,7 +150,7 @@ describeOnCluster("A release of the chart on two real nodes", {}, (cluster) => {
     );
   });
 
-  it("is upgraded again, with all of its pods replaced, and no request fails", async () => {
+  it("is upgraded again, with all of its pods replaced, and no request fails", { timeout: LONG_MS }, async () => {
     const before = await pods();
     const rolled = ["operator", "atelet", "router"].flatMap((part) => ["--set", `${part}.podAnnotations.turn=second`]);
     await held(async () => {
@@ -177,7 +179,7 @@ describeOnCluster("A release of the chart on two real nodes", {}, (cluster) => {
     expect(await revision()).toBe(before);
   });
 
-  it("leaves people's objects when it is uninstalled, and nothing that hangs", async () => {
+  it("leaves people's objects when it is uninstalled, and nothing that hangs", { timeout: LONG_MS }, async () => {
     answered = await Promise.all([substrate.count(AWAKE), substrate.count(ASLEEP)]);
     await substrate.kubectl("ate", "suspend", ASLEEP);
     await helm("uninstall");
@@ -206,7 +208,7 @@ describeOnCluster("A release of the chart on two real nodes", {}, (cluster) => {
     await cluster().kubectl(["delete", "namespace", namespace, "--timeout=60s"]);
   });
 
-  it("comes back under another name in another namespace, and so do the actors", async () => {
+  it("comes back under another name in another namespace, and so do the actors", { timeout: LONG_MS }, async () => {
     substrate = await Installation.install(cluster(), {
       release: "again",
       namespace: "elsewhere",
