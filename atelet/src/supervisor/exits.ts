@@ -3,7 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 /** So many endings are remembered: more than sandboxes can end while an atelet is being restarted. */
 const KEPT = 512;
 /** The end of a process is seen in /proc before its parent has waited for it and told. */
-const PATIENCE_MS = 2000;
+const PATIENCE_MS = 5000;
 
 /** How a process ended, as waitpid(2) says. */
 export type ExitStatus = { code: number } | { signal: number };
