@@ -89,9 +89,7 @@ const images = await ImageStore.open({
 });
 const stores = new Stores(config.stores);
 // nothing waits for it: actors on this node need no store to wake
-void stores.failures().then((failures) => {
-  for (const [name, error] of failures) log.error("a store cannot be used; it is tried again", { store: name, error });
-});
+void stores.openBuckets(log, ending.signal);
 const registry = createRegistry();
 const hub = new RouteHub({
   podAddress: config.advertiseAddress,
@@ -204,6 +202,7 @@ const reports = new ReportStream(actors, () => {
     lentBytes: BigInt(lentBytes),
     reserveBytes: BigInt(reserveBytes),
     runtime: runtimeBuild,
+    stores: stores.troubles(),
   };
 });
 const account = (part: string): string => `system:serviceaccount:${config.namespace}:${part}`;

@@ -44,6 +44,8 @@ export interface NodeUsage {
   bookedBytes?: number;
   lentBytes?: number;
   reserveBytes?: number;
+  /** Stores that it cannot use, and why; an operator of an earlier version doesn't say it. */
+  stores?: { name: string; message: string }[];
 }
 
 export interface NodeUsageList {

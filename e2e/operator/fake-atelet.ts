@@ -277,6 +277,7 @@ export class FakeAtelet {
       bootId: "boot",
       limitBytes: 4_096n * mebibyte,
       bookedBytes: 0n,
+      stores: [],
       lentBytes: 0n,
       reserveBytes: 128n * mebibyte,
       runtime: this.runtime,

@@ -28,6 +28,11 @@ export function toolSettings(environment: NodeJS.ProcessEnv = process.env): Tool
   };
 }
 
+/** Where a person typed a command that npm runs in the checkout's folder. */
+export function callersFolder(environment: NodeJS.ProcessEnv = process.env): string {
+  return environment.INIT_CWD ?? process.cwd();
+}
+
 /** Where the state of `npm start` is unless --state says otherwise. */
 export function defaultStateFolder(environment: NodeJS.ProcessEnv = process.env): string {
   const base = environment.XDG_STATE_HOME ?? join(homedir(), ".local/state");

@@ -49,6 +49,8 @@ export interface NodeUsage {
   bookedBytes?: number;
   lentBytes?: number;
   reserveBytes?: number;
+  /** Stores that it cannot use, and why. */
+  stores?: { name: string; message: string }[];
 }
 
 function readLease(lease: Lease): AteletLease | undefined {
@@ -203,6 +205,7 @@ export class Atelets {
           bookedBytes: Number(node.bookedBytes),
           lentBytes: Number(node.lentBytes),
           reserveBytes: Number(node.reserveBytes),
+          stores: node.stores.map(({ name, message }) => ({ name, message })),
         }),
       };
     });

@@ -117,7 +117,7 @@ export function publishedOperation(
   }, undefined);
 }
 
-/** An operation that an earlier operator has begun, and that its node knows nothing of, ended with that operator. */
+/** An operation that its node knows nothing of: it ended with the operator or the atelet that had begun it. */
 function orphaned(published: LastOperation, own: readonly OperationRecord[], node: NodeWord, now: Date): LastOperation {
   const alive = published.endTime !== undefined || own.some(({ id }) => id === published.id);
   if (alive || !node.known || node.operation?.id === published.id) return published;
@@ -125,7 +125,8 @@ function orphaned(published: LastOperation, own: readonly OperationRecord[], nod
     ...published,
     result: "Failed",
     reason: "SHUTTING_DOWN",
-    message: "the operator was restarted meanwhile, and the actor's node does not know of it: ask again",
+    message:
+      "the operator or the node's atelet was restarted meanwhile, and the node does not know of it: ask again if the actor is not as you want it",
     endTime: now.toISOString(),
   };
 }

@@ -1,4 +1,6 @@
-import { SubstrateError } from "@substrate/lib/errors.ts";
+import { setTimeout as sleep } from "node:timers/promises";
+import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
+import { type Logger } from "@substrate/lib/log.ts";
 import { ObjectSnapshotStore } from "./object-snapshots.ts";
 import { claimStore, openStore } from "./open.ts";
 import { type StoreSettings } from "./settings.ts";
@@ -17,22 +19,35 @@ export class Stores {
     return [...this.#stores.keys()];
   }
 
+  /** Why stores could not be opened that have not been opened since. */
+  troubles(): { name: string; message: string }[] {
+    return [...this.#stores].flatMap(([name, { trouble }]) =>
+      trouble === undefined ? [] : { name, message: trouble },
+    );
+  }
+
   /**
-   * Opens each bucket once, so that one that can't be used is known at the start and not at the first upload. A folder
-   * waits for its first use, as it may be mounted until then.
+   * Opens each bucket, again every `everyMs` until it can be, so that one that can't be used is known before the first
+   * upload, and no longer than it is so. A folder waits for its first use, as it may be mounted until then.
    */
-  async failures(): Promise<Map<string, unknown>> {
-    const failures = new Map<string, unknown>();
+  async openBuckets(log: Logger, signal: AbortSignal, everyMs = 20_000): Promise<void> {
     const buckets = [...this.#stores].filter(([, store]) => store.kind === "bucket");
     const openings = buckets.map(async ([name, store]) => {
-      try {
-        await store.open();
-      } catch (error) {
-        failures.set(name, error);
+      let said = "";
+      while (!signal.aborted) {
+        try {
+          await store.open();
+          if (said !== "") log.info("a store can be used now", { store: name });
+          return;
+        } catch (error) {
+          const { message } = asSubstrateError(error);
+          if (message !== said) log.error("a store cannot be used; it is tried again", { store: name, error });
+          said = message;
+        }
+        await sleep(everyMs, undefined, { signal }).catch(() => undefined);
       }
     });
     await Promise.all(openings);
-    return failures;
   }
 
   /** Throws INVALID, naming the configured ones. */
@@ -49,6 +64,8 @@ export class Stores {
 /** A store that is opened, and claimed for this cluster, before it is first used; a failure is tried again next time. */
 class OpenedOnUse implements SnapshotStore {
   readonly #settings: StoreSettings;
+  /** Why it could not be opened last; undefined when it was. */
+  trouble: string | undefined;
   #opened: ReturnType<typeof openStore> | undefined;
   #claimed: Promise<SnapshotStore> | undefined;
 
@@ -106,10 +123,17 @@ class OpenedOnUse implements SnapshotStore {
 
   /** @returns the store, whoever has claimed it. */
   open(): ReturnType<typeof openStore> {
-    this.#opened ??= openStore(this.#settings).catch((error: unknown) => {
-      this.#opened = undefined;
-      throw error;
-    });
+    this.#opened ??= openStore(this.#settings).then(
+      (store) => {
+        this.trouble = undefined;
+        return store;
+      },
+      (error: unknown) => {
+        this.#opened = undefined;
+        this.trouble = asSubstrateError(error).message;
+        throw error;
+      },
+    );
     return this.#opened;
   }
 
@@ -126,6 +150,7 @@ class OpenedOnUse implements SnapshotStore {
     try {
       await claimStore(store, clusterUid, this.#settings.url);
     } catch (error) {
+      this.trouble = asSubstrateError(error).message;
       // a folder that was mounted over is another one: what is opened next is what is there then
       this.#opened = undefined;
       await store.close();

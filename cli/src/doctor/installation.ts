@@ -1,5 +1,5 @@
 import { type Connection } from "../connection.ts";
-import { nodesPath, type NodeUsageList } from "../inspection.ts";
+import { nodesPath, type NodeUsage, type NodeUsageList } from "../inspection.ts";
 import { messageOf } from "../refusal.ts";
 import { version } from "../version.ts";
 import { type Finding, ok, problem, warning } from "./finding.ts";
@@ -148,6 +148,21 @@ export async function leases(connection: Connection, namespace: string, nowMs: n
   return findings;
 }
 
+/** One finding for all nodes that say the same of a store. */
+export function unusableStores(nodes: readonly NodeUsage[]): Finding[] {
+  const saying = new Map<string, { what: string; names: string[] }>();
+  for (const { metadata, stores = [] } of nodes) {
+    for (const { name, message } of stores) {
+      const key = `${name} ${message}`;
+      const { names } = saying.get(key) ?? { names: [] };
+      saying.set(key, { what: `store ${name} cannot be used: ${message}`, names: [...names, metadata.name] });
+    }
+  }
+  const fix =
+    "until then actors that were never saved do not start, and nothing is uploaded; it is tried again by itself";
+  return [...saying.values()].map(({ what, names }) => problem(`${what} (seen on ${names.join(", ")})`, fix));
+}
+
 /** What the operator itself says of the nodes. */
 export async function nodes(connection: Connection): Promise<Finding[]> {
   const { status, value: found, message } = await read(connection, nodesPath);
@@ -177,6 +192,7 @@ export async function nodes(connection: Connection): Promise<Finding[]> {
       return ok(`the operator reaches the atelet of node ${name}`);
     },
   );
+  findings.push(...unusableStores(value.items));
   const theirs = value.operator.version;
   if (theirs === version) return [...findings, ok(`the operator and this plugin are of version ${version}`)];
   const fix = "use the plugin of the operator's version: its commands may ask for what the other does not know";

@@ -258,6 +258,14 @@ export interface NodeReport {
   lentBytes: bigint;
   reserveBytes: bigint;
   runtime: string;
+  /** Stores that could not be opened, and have not been since. */
+  stores: StoreTrouble[];
+}
+
+export interface StoreTrouble {
+  name: string;
+  /** What is wrong, and what to do. */
+  message: string;
 }
 
 export interface ActorGone {
@@ -2212,7 +2220,16 @@ export const WatchActorsResponse: MessageFns<WatchActorsResponse> = {
 };
 
 function createBaseNodeReport(): NodeReport {
-  return { session: "", bootId: "", limitBytes: 0n, bookedBytes: 0n, lentBytes: 0n, reserveBytes: 0n, runtime: "" };
+  return {
+    session: "",
+    bootId: "",
+    limitBytes: 0n,
+    bookedBytes: 0n,
+    lentBytes: 0n,
+    reserveBytes: 0n,
+    runtime: "",
+    stores: [],
+  };
 }
 
 export const NodeReport: MessageFns<NodeReport> = {
@@ -2249,6 +2266,9 @@ export const NodeReport: MessageFns<NodeReport> = {
     }
     if (message.runtime !== "") {
       writer.uint32(58).string(message.runtime);
+    }
+    for (const v of message.stores) {
+      StoreTrouble.encode(v!, writer.uint32(66).fork()).join();
     }
     return writer;
   },
@@ -2322,6 +2342,14 @@ export const NodeReport: MessageFns<NodeReport> = {
             message.runtime = reader.string();
             continue;
           }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.stores.push(StoreTrouble.decode(reader, reader.uint32()));
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2363,6 +2391,9 @@ export const NodeReport: MessageFns<NodeReport> = {
         ? BigInt(object.reserve_bytes)
         : 0n,
       runtime: isSet(object.runtime) ? globalThis.String(object.runtime) : "",
+      stores: globalThis.Array.isArray(object?.stores)
+        ? object.stores.map((e: any) => StoreTrouble.fromJSON(e))
+        : [],
     };
   },
 
@@ -2389,6 +2420,9 @@ export const NodeReport: MessageFns<NodeReport> = {
     if (message.runtime !== "") {
       obj.runtime = message.runtime;
     }
+    if (message.stores?.length) {
+      obj.stores = message.stores.map((e) => StoreTrouble.toJSON(e));
+    }
     return obj;
   },
 
@@ -2410,6 +2444,92 @@ export const NodeReport: MessageFns<NodeReport> = {
       ? BigInt(object.reserveBytes)
       : 0n;
     message.runtime = object.runtime ?? "";
+    message.stores = object.stores?.map((e) => StoreTrouble.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseStoreTrouble(): StoreTrouble {
+  return { name: "", message: "" };
+}
+
+export const StoreTrouble: MessageFns<StoreTrouble> = {
+  encode(message: StoreTrouble, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.message !== "") {
+      writer.uint32(18).string(message.message);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): StoreTrouble {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseStoreTrouble();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.message = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): StoreTrouble {
+    return {
+      name: isSet(object.name) ? globalThis.String(object.name) : "",
+      message: isSet(object.message) ? globalThis.String(object.message) : "",
+    };
+  },
+
+  toJSON(message: StoreTrouble): unknown {
+    const obj: any = {};
+    if (message.name !== "") {
+      obj.name = message.name;
+    }
+    if (message.message !== "") {
+      obj.message = message.message;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<StoreTrouble>): StoreTrouble {
+    return StoreTrouble.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<StoreTrouble>): StoreTrouble {
+    const message = createBaseStoreTrouble();
+    message.name = object.name ?? "";
+    message.message = object.message ?? "";
     return message;
   },
 };
