@@ -14,7 +14,7 @@ afterEach(async () => {
   await rm(dir, { recursive: true });
 });
 
-const prefix = (clusterUid: string) => ({ clusterUid, namespaceUid: "ns", uid: "uid" });
+const prefix = (clusterUid: string) => ({ clusterUid, namespaceUid: "ns", actorUid: "uid" });
 const open = () => new Stores(new Map([["default", storeSettings("default", `file://${dir}`)]]));
 
 it("says which store cannot be used and why, until it can be", async () => {
