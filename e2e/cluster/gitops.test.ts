@@ -8,6 +8,7 @@ import { beforeAll, expect, it } from "vitest";
 import { stringify } from "yaml";
 import { z } from "zod";
 import { eventually } from "../support/poll.ts";
+import { argoHealth } from "../gitops/lua-health.ts";
 import { describeOnCluster } from "./describe.ts";
 import { Flux, whyNoFlux } from "./harness/flux.ts";
 import { chart, loadSubstrateImages, prerequisites, storeValues } from "./harness/substrate.ts";
@@ -23,7 +24,7 @@ const managedFields = z.array(
 );
 const listed = z.object({
   items: z.array(
-    z.object({
+    z.looseObject({
       apiVersion: z.string(),
       kind: z.string(),
       metadata: z.looseObject({
@@ -35,6 +36,18 @@ const listed = z.object({
     }),
   ),
 });
+
+type Listed = z.infer<typeof listed>["items"][number];
+
+function nameOf({ kind, metadata }: Listed): string {
+  return `${kind} ${metadata.namespace ?? ""}/${metadata.name}`;
+}
+
+/** Without what moves by itself. */
+function stable(object: Listed | undefined): object {
+  const metadata = { ...object?.metadata, managedFields: undefined, resourceVersion: undefined };
+  return { ...object, metadata, status: undefined };
+}
 
 describeOnCluster("Flux on a cluster of one node", { nodes: 1, skipped: whyNoFlux() }, (cluster) => {
   let flux: Flux;
@@ -161,7 +174,11 @@ describeOnCluster("Flux on a cluster of one node", { nodes: 1, skipped: whyNoFlu
     for (let turn = 1; turn <= TURNS; turn += 1) {
       await suspend("inside");
       await flux.again("everything");
-      expect((await get("inside")).status?.state).toBe("ACTOR_STATE_SUSPENDED");
+      const asleep = await get("inside");
+      expect(asleep.status?.state).toBe("ACTOR_STATE_SUSPENDED");
+      expect(argoHealth("Actor", [asleep])).toMatchObject([
+        { status: "Healthy", message: expect.stringMatching(/^Asleep/) as string },
+      ]);
       expect((await count("inside")).memory).toBe(turn + 1);
       await flux.again("everything");
     }
@@ -189,6 +206,23 @@ describeOnCluster("Flux on a cluster of one node", { nodes: 1, skipped: whyNoFlu
     await flux.again("everything");
     expect((await get("inside")).spec).toEqual(spec);
     expect(changes().slice(log)).toEqual(["Actor/default/inside configured"]);
+  });
+
+  // its comparison by the API server: what would be there after a sync, beside what is there
+  it("leaves nothing for Argo CD to put back", async () => {
+    const input = [await rendered(), prerequisites(cluster(), NAMESPACE), await counter("inside")].join("---\n");
+    const apply = [
+      "apply",
+      "--server-side",
+      "--dry-run=server",
+      "--force-conflicts",
+      "--field-manager=argocd-controller",
+    ];
+    const after = listed.parse(JSON.parse(await cluster().kubectl([...apply, "-o", "json", "-f", "-"], { input })));
+    const live = listed.parse(JSON.parse(await cluster().kubectl(["get", "-o", "json", "-f", "-"], { input })));
+    const known = new Map(live.items.map((object) => [nameOf(object), object]));
+    expect(after.items.length).toBeGreaterThan(20);
+    for (const object of after.items) expect(stable(object)).toEqual(stable(known.get(nameOf(object))));
   });
 
   it("prunes an actor with all that it had, and never the kinds", async () => {
