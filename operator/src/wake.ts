@@ -66,6 +66,10 @@ function retryOf(error: unknown): Retry | undefined {
   return error instanceof SubstrateError ? retries[error.code] : undefined;
 }
 
+/** What waits for room is told the numbers before those who asked have gone without them. */
+const shareToTell = 0.1;
+const mostToTellMs = 2_000;
+
 /** One wake's memory between its attempts. */
 interface Attempt {
   uid: string;
@@ -80,6 +84,10 @@ interface Attempt {
   startMs: number;
   deadlineMs: number;
   phases: Phases;
+}
+
+function endMs({ startMs, deadlineMs }: Attempt, retry: Retry): number {
+  return retry === "no-room" ? deadlineMs - Math.min(mostToTellMs, (deadlineMs - startMs) * shareToTell) : deadlineMs;
 }
 
 /** Brings actors to a node and wakes them there: one wake per actor, joined by everybody who asks meanwhile. */
@@ -175,7 +183,7 @@ export class Waker {
         return await this.#once(attempt);
       } catch (error) {
         const retry = retryOf(error);
-        if (retry === undefined || performance.now() >= attempt.deadlineMs) throw error;
+        if (retry === undefined || performance.now() >= endMs(attempt, retry)) throw error;
         this.#options.log.debug("wake is tried again", { actor: key, uid, retry, error });
         // the first repetition after a conflict or a void epoch needs no patience
         if (tries > 0 || retry === "no-room" || retry === "unavailable") {
