@@ -160,7 +160,9 @@ export function unusableStores(nodes: readonly NodeUsage[]): Finding[] {
   }
   const fix =
     "until then actors that were never saved do not start, and nothing is uploaded; it is tried again by itself";
-  return [...saying.values()].map(({ what, names }) => problem(`${what} (seen on ${names.toSorted().join(", ")})`, fix));
+  return [...saying.values()].map(({ what, names }) =>
+    problem(`${what} (seen on ${names.toSorted().join(", ")})`, fix),
+  );
 }
 
 /** What the operator itself says of the nodes. */
