@@ -144,7 +144,12 @@ it("takes rotated keys without a restart", async () => {
   await server.run("key2", "hush2");
   await expect(store.get("k")).rejects.toThrow("refuses the keys");
   await server.writeKeys("key2", "hush2");
-  await eventually(async () => expect((await store.get("k"))?.body.toString()).toBe("1"), { deadlineMs: 10_000 });
+  await eventually(
+    async () => {
+      expect((await store.get("k"))?.body.toString()).toBe("1");
+    },
+    { deadlineMs: 10_000 },
+  );
 });
 
 it("takes memory for its parts only, whatever a file's size", async () => {
