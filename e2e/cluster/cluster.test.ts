@@ -127,8 +127,17 @@ describeOnCluster("a cluster of two real nodes", {}, (cluster) => {
       },
       { deadlineMs: WAIT_MS },
     );
-    expect(await (await cluster().fetch("http://testpod.default.svc/name")).text()).toBe(
-      (await pods()).get("n1")?.name,
+    // Its pods leave the service some moments later.
+    await eventually(
+      async () => {
+        for (let count = 0; count < 4; count += 1) {
+          const answer = await cluster().fetch("http://testpod.default.svc/name", {
+            signal: AbortSignal.timeout(10_000),
+          });
+          expect(await answer.text()).toBe((await pods()).get("n1")?.name);
+        }
+      },
+      { deadlineMs: WAIT_MS },
     );
     await cluster().startNode("n2");
     await cluster().nodesReady();

@@ -3,6 +3,7 @@ import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { GenerationFolder } from "../generations/folder.ts";
 import { type Actor } from "./actor.ts";
 import { type Fidelity, type Program } from "./record.ts";
 import { assignment, clusterUid, key, program, TestNode } from "./test-node.ts";
@@ -174,6 +175,26 @@ describe("an actor with a volume", () => {
       expect(actor.generations.all().map(({ generation }) => generation)).toEqual([4, 3]);
       expect((await node.storeKeys()).filter((path) => path.endsWith("volume-data.tar"))).toHaveLength(2);
     });
+  });
+
+  it("regression: layers made one while its generation was looked at made that a lost one, and its program began anew", async () => {
+    const actor = await granted();
+    let free!: () => void;
+    const busy = new Promise<void>((resolve) => (free = resolve));
+    for (let count = 1; count <= 9; count += 1) {
+      await actor.resume();
+      await write(actor, String(count));
+      if (count === 9) for (let job = 0; job < 2; job += 1) void node.context.volumes.jobs(() => busy);
+      await suspend(actor);
+    }
+    vi.spyOn(GenerationFolder.prototype, "check").mockImplementationOnce(async () => {
+      free();
+      await actor.volumes.settled();
+      return { seal: undefined };
+    });
+    await actor.resume();
+    expect(actor.record.sandbox).toMatchObject({ cold: false, fromGeneration: 9 });
+    expect(await read(actor)).toBe("9");
   });
 
   it("leaves no mount and no folder when it is deleted", async () => {

@@ -12,9 +12,8 @@ export interface AdoptionOptions extends ActorContext {
 
 /** Files and sandbox as an earlier atelet left them. `status` is what the runtime says of the sandbox. */
 export async function adopt(options: AdoptionOptions, status: "running" | "paused" | "gone"): Promise<void> {
-  const { record, generations, volumes, log, operations, sandbox, uploader, save, crashed } = options;
-  const removed = await generations.load();
-  if (removed.length > 0) log.warn("removed what a crash left unfinished", { removed });
+  const { record, generations, volumes, operations, sandbox, uploader, save, crashed } = options;
+  await loadGenerations(options);
   operations.interrupted();
   const was = record.sandbox;
   const newest = generations.newest();
@@ -37,10 +36,16 @@ export async function adopt(options: AdoptionOptions, status: "running" | "pause
   volumes.flattenSoon();
 }
 
+async function loadGenerations({ generations, log }: AdoptionOptions): Promise<void> {
+  const { removed, aside } = await generations.load();
+  if (removed.length > 0) log.warn("removed what a crash left unfinished", { removed });
+  if (aside.length > 0) log.error("snapshots that cannot be read were set aside", { aside });
+}
+
 /** Generations that are here without a record, after it was damaged or removed: they count, and the head decides. */
 export async function takeOver(options: AdoptionOptions): Promise<void> {
   const { record, generations, volumes, crashed } = options;
-  await generations.load();
+  await loadGenerations(options);
   await volumes.load(false);
   const found = generations.all();
   if (found.length === 0) return;

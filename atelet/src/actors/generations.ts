@@ -15,8 +15,8 @@ const pendingStorage: Storage = {
 };
 
 export interface GenerationsOptions {
-  /** Why the content of volumes is not here any more, or undefined. */
-  volumesDamage: (stacks: readonly VolumeStack[]) => Promise<string | undefined>;
+  /** Why the content of volumes, as it is named by then, is not here any more, or undefined. */
+  volumesDamage: (stacks: () => readonly VolumeStack[]) => Promise<string | undefined>;
   /** Called after files were removed: the layers that they named may go, too. */
   evicted: () => void;
 }
@@ -45,10 +45,10 @@ export class Generations {
   /**
    * Joins the record with the files found after a restart: a generation whose rename happened before a crash counts,
    * also if the record does not know it yet; one that is neither here nor in the store is LOST.
-   * @returns names of leftovers that were removed.
+   * @returns names of leftovers that were removed, and where what can't be read was put.
    */
-  async load(): Promise<string[]> {
-    const { records, removed } = await this.#folder.load();
+  async load(): Promise<{ removed: string[]; aside: string[] }> {
+    const { records, removed, aside } = await this.#folder.load();
     for (const local of records) {
       this.#local.set(local.generation, local);
       const known = this.get(local.generation);
@@ -60,7 +60,7 @@ export class Generations {
         this.lose(generation, "its files are no longer on the node and it was not in the store yet");
       }
     }
-    return removed;
+    return { removed, aside };
   }
 
   /** Newest first. */
@@ -139,7 +139,7 @@ export class Generations {
     if ("damage" in found) return found.damage;
     this.#distrusted.delete(generation);
     if (found.seal !== local.seal) await this.#rewrite(generation, (now) => ({ ...now, ...found }));
-    return this.#options.volumesDamage(local.volumes);
+    return this.#options.volumesDamage(() => this.local(generation)?.volumes ?? []);
   }
 
   /** It did not come to life as it should: its files are read, and compared with what was stored, before the next try. */

@@ -1,4 +1,4 @@
-import { mkdtemp, readdir, rm, truncate, writeFile } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
@@ -45,6 +45,19 @@ describe("a generation on the node", () => {
     expect(records.map((r) => r.generation)).toEqual([1]);
     expect(removed).toEqual(["2.partial"]);
     expect(await readdir(dir)).toEqual(["1"]);
+  });
+
+  it("regression: a committed one whose record could not be read was removed, for ever", async () => {
+    await make(1);
+    await make(2);
+    const text = JSON.stringify({ format: 2, generation: 2 });
+    await writeFile(join(dir, "2", "generation.json"), text);
+    const { records, removed, aside } = await folder.load();
+    expect(records.map((r) => r.generation)).toEqual([1]);
+    expect(removed).toEqual([]);
+    expect(aside).toEqual([join(dir, "2.unreadable")]);
+    expect(await readFile(join(dir, "2.unreadable", "image", "pages.img"), "utf8")).toBe("x".repeat(20));
+    expect(await folder.load()).toMatchObject({ removed: [], aside: [] });
   });
 
   it("a truncated or missing file is seen before a restore", async () => {

@@ -29,6 +29,7 @@ export type GenerationRecord = z.infer<typeof recordSchema>;
 
 const recordName = "generation.json";
 const imageName = "image";
+const ASIDE = ".unreadable";
 
 /**
  * One actor's generations on this node: <dir>/<generation>/{generation.json, image/…}. The rename of
@@ -138,22 +139,34 @@ export class GenerationFolder {
   }
 
   /**
-   * What a restart finds: committed generations, newest first. Everything else in the folder (partial, half-deleted,
-   * unreadable) is removed, and named in the result.
+   * What a restart finds: committed generations, newest first. What is partial or half-deleted is removed. One that was
+   * committed and can't be read (a failing disk, another version's format) is set aside: it may be all there is of
+   * somebody's work.
    */
-  async load(): Promise<{ records: GenerationRecord[]; removed: string[] }> {
+  async load(): Promise<{ records: GenerationRecord[]; removed: string[]; aside: string[] }> {
     const records: GenerationRecord[] = [];
     const removed: string[] = [];
+    const aside: string[] = [];
     for (const name of await namesIn(this.#dir)) {
-      const record = /^\d+$/.test(name) ? await readRecord(join(this.#dir, name)) : undefined;
+      if (name.endsWith(ASIDE)) continue;
+      const committed = /^\d+$/.test(name);
+      const record = committed ? await readRecord(join(this.#dir, name)) : undefined;
       if (record?.generation === Number(name)) records.push(record);
+      else if (committed) aside.push(await this.#setAside(name));
       else {
         await removeFolder(join(this.#dir, name));
         removed.push(name);
       }
     }
     records.sort((a, b) => b.generation - a.generation);
-    return { records, removed };
+    return { records, removed, aside };
+  }
+
+  async #setAside(name: string): Promise<string> {
+    const aside = join(this.#dir, `${name}${ASIDE}`);
+    await removeFolder(aside);
+    await rename(join(this.#dir, name), aside);
+    return aside;
   }
 
   #home(generation: number): string {
@@ -165,7 +178,7 @@ async function readRecord(dir: string): Promise<GenerationRecord | undefined> {
   try {
     return recordSchema.parse(await readJson(join(dir, recordName)));
   } catch {
-    // Unreadable or of another format: the caller removes it and says so.
+    // The caller sets it aside and says so.
     return undefined;
   }
 }

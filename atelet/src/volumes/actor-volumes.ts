@@ -159,13 +159,15 @@ export class ActorVolumes {
     });
   }
 
-  /** Why stacks cannot be used, or undefined. */
-  async damage(stacks: readonly VolumeStack[]): Promise<string | undefined> {
-    for (const { name, layers } of stacks) {
-      const damage = await this.#folder(name).damage(layers);
-      if (damage !== undefined) return damage;
-    }
-    return undefined;
+  /** Why stacks cannot be used, or undefined. They are named in its turn: layers that were made one meanwhile are gone. */
+  damage(stacks: () => readonly VolumeStack[]): Promise<string | undefined> {
+    return this.exclusive(async () => {
+      for (const { name, layers } of stacks()) {
+        const damage = await this.#folder(name).damage(layers);
+        if (damage !== undefined) return damage;
+      }
+      return undefined;
+    });
   }
 
   /** Gives the content of a volume of one layer, which nothing has mounted, another place on the same disk. */

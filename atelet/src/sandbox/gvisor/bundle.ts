@@ -1,4 +1,4 @@
-import { mkdir, rename, rm, symlink, writeFile } from "node:fs/promises";
+import { mkdir, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
 import { type SandboxSpec } from "../sandbox.ts";
@@ -101,20 +101,18 @@ function ociConfig(spec: SandboxSpec, cpuQuota: boolean): object {
   };
 }
 
-/** Writes config.json, and a link to the rootfs tar if there is one, under a temporary name and renames it, without fsync: it can be made again (R21). */
+/**
+ * Writes config.json, and a link to the rootfs tar if there is one, without fsync and in place: no sandbox runs that
+ * holds the old one, every start makes it again (R21), and a temporary name would stay after a crash, with the secrets
+ * of the environment in it.
+ */
 export async function writeBundle(spec: SandboxSpec, options: { cpuQuota: boolean }): Promise<void> {
   await mkdir(spec.bundleDir, { recursive: true, mode: 0o700 });
   const link = join(spec.bundleDir, rootfsTarName);
   await rm(link, { force: true });
   if (spec.rootfsTar !== undefined) await symlink(spec.rootfsTar, link);
-  const path = join(spec.bundleDir, "config.json");
-  const temporary = `${path}.new`;
-  try {
-    // The environment is in it, and secrets in that.
-    await writeFile(temporary, JSON.stringify(ociConfig(spec, options.cpuQuota)), { mode: 0o600 });
-    await rename(temporary, path);
-  } catch (error) {
-    await rm(temporary, { force: true });
-    throw error;
-  }
+  // The environment is in it, and secrets in that.
+  await writeFile(join(spec.bundleDir, "config.json"), JSON.stringify(ociConfig(spec, options.cpuQuota)), {
+    mode: 0o600,
+  });
 }
