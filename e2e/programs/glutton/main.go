@@ -3,10 +3,20 @@
 //
 //	GET  /                            {"count", "pid", "mib", "hooks"} at once
 //	GET  /readyz                      200
-//	POST /hold?mib=N&kind=random|zero hold exactly N MiB
-//	POST /touch                       read one byte of each page held
+//	POST /hold?mib=N&kind=KIND        hold exactly N MiB; KIND is random, zero, or half: of each page the second half is zero
+//	POST /touch?every=page|mib        read one byte of each page held (the default), or of each MiB
 //	POST /dirty?mib=N                 overwrite the first N MiB with new random bytes
-//	GET  /digest                      sha256 of what is held
+//	POST /churn?mib=N&kind=KIND       overwrite as many pages as N MiB have, spread over all that is held
+//	GET  /digest                      sha256 of the memory held
+//	POST /disk?path=DIR&mib=N&files=M&kind=KIND
+//	                                  write M new files of N MiB together; those of the last call for DIR go
+//	POST /open?path=DIR&n=N           hold N more open files
+//	POST /unlinked?path=DIR&mib=N     hold one more open file of N MiB that has no name
+//	POST /sparse?path=DIR&mib=N       write a file of that size that has a page of data every 16 MiB
+//	POST /burn?ms=N&threads=M         keep M threads busy, answer after N ms
+//	POST /threads?n=N                 start N more threads that wake every 10 ms
+//	POST /children?n=N                start N more processes, each with a secret of its own
+//	GET  /holdings                    how much is held of each kind, with a sha256 of its content
 //	POST /exit?code=N                 end
 //	POST /signal?n=N                  end by a signal
 //	POST /oom                         take memory until killed
@@ -35,10 +45,13 @@ import (
 )
 
 type glutton struct {
-	memory *memory
-	count  atomic.Int64
-	hooks  atomic.Int64
-	sick   atomic.Bool
+	memory   *memory
+	files    *files
+	threads  threads
+	children children
+	count    atomic.Int64
+	hooks    atomic.Int64
+	sick     atomic.Bool
 }
 
 func number(r *http.Request, name string) (int, error) {
@@ -47,6 +60,14 @@ func number(r *http.Request, name string) (int, error) {
 		return 0, fmt.Errorf("%s must be a number of 0 or more, as in %s?%s=1", name, r.URL.Path, name)
 	}
 	return value, nil
+}
+
+func kindOf(r *http.Request) (string, error) {
+	kind := r.URL.Query().Get("kind")
+	if kind != "random" && kind != "zero" && kind != "half" {
+		return "", errors.New("kind must be random, zero or half")
+	}
+	return kind, nil
 }
 
 func answer(w http.ResponseWriter, body map[string]any) {
@@ -71,14 +92,44 @@ func (g *glutton) hold(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	kind := r.URL.Query().Get("kind")
-	if kind != "random" && kind != "zero" {
-		return errors.New("kind must be random or zero")
+	kind, err := kindOf(r)
+	if err != nil {
+		return err
 	}
 	if err := g.memory.hold(mib, kind); err != nil {
 		return err
 	}
 	answer(w, map[string]any{"mib": mib, "kind": kind})
+	return nil
+}
+
+func (g *glutton) churn(w http.ResponseWriter, r *http.Request) error {
+	mib, err := number(r, "mib")
+	if err != nil {
+		return err
+	}
+	kind, err := kindOf(r)
+	if err != nil {
+		return err
+	}
+	if err := g.memory.churn(mib, kind); err != nil {
+		return err
+	}
+	answer(w, map[string]any{"churned": mib, "kind": kind})
+	return nil
+}
+
+func (g *glutton) touch(w http.ResponseWriter, r *http.Request) error {
+	step := pageBytes
+	switch every := r.URL.Query().Get("every"); every {
+	case "", "page":
+	case "mib":
+		step = mebibyte
+	default:
+		return fmt.Errorf("every must be page or mib, not %s", every)
+	}
+	touched, sum := g.memory.touch(step)
+	answer(w, map[string]any{"pages": touched, "sum": sum})
 	return nil
 }
 
@@ -169,15 +220,20 @@ func stream(w http.ResponseWriter, r *http.Request) error {
 func main() {
 	address := flag.String("listen", ":8080", "address to listen on")
 	mib := flag.Int("hold-mib", 0, "MiB to hold before listening")
-	kind := flag.String("kind", "random", "what to hold before listening: random or zero")
+	kind := flag.String("kind", "random", "what to hold before listening: random, zero or half")
 	bomb := flag.Bool("bomb", false, "be one of the copies of POST /fork")
+	child := flag.Bool("child", false, "be one of the processes of POST /children")
 	flag.Parse()
+	if *child {
+		answerParent()
+		return
+	}
 	if *bomb {
 		multiply()
 		time.Sleep(time.Hour)
 	}
 
-	g := &glutton{memory: newMemory()}
+	g := &glutton{memory: newMemory(), files: newFiles()}
 	if err := g.memory.hold(*mib, *kind); err != nil {
 		log.Fatal(err)
 	}
@@ -199,10 +255,16 @@ func main() {
 	})
 	handle(mux, "POST /hold", g.hold)
 	handle(mux, "POST /dirty", g.dirty)
-	mux.HandleFunc("POST /touch", func(w http.ResponseWriter, _ *http.Request) {
-		pages, sum := g.memory.touch()
-		answer(w, map[string]any{"pages": pages, "sum": sum})
-	})
+	handle(mux, "POST /churn", g.churn)
+	handle(mux, "POST /touch", g.touch)
+	handle(mux, "POST /disk", g.files.churn)
+	handle(mux, "POST /open", g.files.open)
+	handle(mux, "POST /unlinked", g.files.unlinked)
+	handle(mux, "POST /sparse", g.files.sparse)
+	handle(mux, "POST /burn", burn)
+	handle(mux, "POST /threads", g.threads.start)
+	handle(mux, "POST /children", g.children.start)
+	handle(mux, "GET /holdings", g.holdings)
 	mux.HandleFunc("GET /digest", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, map[string]any{"sha256": g.memory.digest()})
 	})

@@ -16,6 +16,28 @@ const (
 	mebibyte  = 1 << 20
 )
 
+// source gives random bytes that differ from those of any other process, and of a copy started later.
+func source() *rand.ChaCha8 {
+	var seed [32]byte
+	copy(seed[:], fmt.Sprintf("%d %d", time.Now().UnixNano(), os.Getpid()))
+	return rand.NewChaCha8(seed)
+}
+
+// write puts content of a kind over all bytes, page by page.
+func write(bytes []byte, kind string, source *rand.ChaCha8) {
+	if kind == "random" {
+		_, _ = source.Read(bytes) // documented never to fail
+		return
+	}
+	for begin := 0; begin < len(bytes); begin += pageBytes {
+		page := bytes[begin:min(begin+pageBytes, len(bytes))]
+		clear(page)
+		if kind == "half" {
+			_, _ = source.Read(page[:len(page)/2])
+		}
+	}
+}
+
 // memory is one anonymous mapping, so that its size is exact and Go's collector leaves it alone.
 type memory struct {
 	mu     sync.Mutex
@@ -24,9 +46,7 @@ type memory struct {
 }
 
 func newMemory() *memory {
-	var seed [32]byte
-	copy(seed[:], fmt.Sprintf("%d %d", time.Now().UnixNano(), os.Getpid()))
-	return &memory{source: rand.NewChaCha8(seed)}
+	return &memory{source: source()}
 }
 
 func mapPages(mib int) ([]byte, error) {
@@ -51,26 +71,37 @@ func (m *memory) hold(mib int, kind string) error {
 	if err != nil {
 		return err
 	}
-	if kind == "random" {
-		_, _ = m.source.Read(pages) // documented never to fail
-	} else {
-		for i := 0; i < len(pages); i += pageBytes {
-			pages[i] = 0
-		}
-	}
+	write(pages, kind, m.source)
 	m.bytes = pages
 	return nil
 }
 
-// touch reads one byte of each page.
-func (m *memory) touch() (pages int, sum uint64) {
+// touch reads one byte of each step.
+func (m *memory) touch(step int) (touched int, sum uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for i := 0; i < len(m.bytes); i += pageBytes {
+	for i := 0; i < len(m.bytes); i += step {
 		sum += uint64(m.bytes[i])
-		pages++
+		touched++
 	}
-	return pages, sum
+	return touched, sum
+}
+
+// churn overwrites as many pages as mib MiB have, at even distances over all that is held, so that the changes of
+// a small share lie as scattered as those of real programs.
+func (m *memory) churn(mib int, kind string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	held := len(m.bytes) / pageBytes
+	wanted := mib * mebibyte / pageBytes
+	if wanted > held {
+		return fmt.Errorf("only %d MiB are held", len(m.bytes)/mebibyte)
+	}
+	for i := 0; i < wanted; i++ {
+		begin := i * held / wanted * pageBytes
+		write(m.bytes[begin:begin+pageBytes], kind, m.source)
+	}
+	return nil
 }
 
 // dirty overwrites the first mib MiB with new random bytes.
