@@ -33,7 +33,7 @@ import { Stores } from "./store/stores.ts";
 import { connectSupervisor } from "./supervisor/channel.ts";
 import { Tombstones } from "./tombstones/tombstones.ts";
 import { OverlayMounts, unmountBelow } from "./volumes/mounts.ts";
-import { CacheWorker } from "./writeback/cache-worker.ts";
+import { CacheWorkers } from "./writeback/cache-worker.ts";
 import { WriteBack } from "./writeback/writeback.ts";
 
 /** How many checkpoints are written at once: more only make each other slower. */
@@ -103,8 +103,9 @@ const metrics = createAteletMetrics(registry, ledger, {
   running: () => actors.all().filter((actor) => actor.hasSandbox).length,
   pending: () => actors.all().filter((actor) => actor.pendingGeneration !== undefined).length,
 });
+const pageCache = new CacheWorkers();
 const writeBack = new WriteBack({
-  cache: new CacheWorker(),
+  cache: pageCache,
   tight: async (bytes) => {
     const pod = await cgroups.pod();
     return ledger.tight(bytes, pod.limitBytes - pod.usageBytes + pod.cleanCacheBytes);
@@ -169,6 +170,7 @@ const node: NodeContext = {
   origins,
   ledger,
   writeBack,
+  pageCache,
   outputs,
   volumes: { mounts, jobs: volumeJobs, originsDir: inState("origins") },
   snapshotSlots: pLimit(SNAPSHOT_SLOTS),

@@ -11,6 +11,7 @@ import { type ExitStatus } from "../supervisor/exits.ts";
 import { type SnapshotStore } from "../store/snapshots.ts";
 import { type Tombstones } from "../tombstones/tombstones.ts";
 import { type VolumeTools } from "../volumes/actor-volumes.ts";
+import { type AsyncPageCache } from "../writeback/cache-worker.ts";
 import { type WriteBack } from "../writeback/writeback.ts";
 import { type AteletMetrics } from "../metrics.ts";
 import { type RouteLevel } from "./route-level.ts";
@@ -57,6 +58,8 @@ export interface NodeContext {
   origins: Origins;
   ledger: Ledger;
   writeBack: WriteBack;
+  /** What of a snapshot's files is in memory (R18, R27). */
+  pageCache: AsyncPageCache;
   /** What programs print. */
   outputs: Outputs;
   volumes: VolumeTools;

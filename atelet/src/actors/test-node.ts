@@ -254,8 +254,9 @@ function fakeImages(rootfsDir: string): Images {
   return { ensure: () => Promise.resolve(unpacked), local: () => Promise.resolve(unpacked) };
 }
 const cleanCache: AsyncPageCache = {
-  inspect: () => Promise.resolve({ unwrittenPages: 0 }),
-  writeOut: () => Promise.resolve(),
+  inspect: () => Promise.resolve({ cachedPages: 0, dirtyPages: 0, writebackPages: 0 }),
+  writeOut: () => Promise.resolve(true),
+  evict: () => Promise.resolve("evicted"),
 };
 
 /** One node whose parts are fakes, but whose folder, ledger, records and store are real. */
@@ -359,6 +360,7 @@ export class TestNode {
       tombstones: this.tombstones,
       origins: this.origins,
       ledger: this.ledger,
+      pageCache: cleanCache,
       writeBack: new WriteBack({
         cache: cleanCache,
         tight: () => Promise.resolve(false),

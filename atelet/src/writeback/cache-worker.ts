@@ -1,56 +1,124 @@
 import { Worker } from "node:worker_threads";
 import { scriptUrl } from "@substrate/lib/script-url.ts";
-import { type CacheReply, type CacheRequest } from "./worker.ts";
-import { type CacheState, type PinnedFile } from "./page-cache.ts";
+import { type CacheOperation, type CacheReply, type CacheRequest, type CacheResult } from "./worker.ts";
+import { type CacheState, type Eviction, type PageCache, type PinnedFile } from "./page-cache.ts";
 
 export interface AsyncPageCache {
   inspect(file: PinnedFile): Promise<CacheState>;
-  writeOut(file: PinnedFile): Promise<void>;
+  writeOut(file: PinnedFile): Promise<boolean>;
+  evict(file: PinnedFile): Promise<Eviction>;
 }
 
-/** The kernel's page cache behind a worker thread: a call that blocks on a slow disk never blocks the event loop (R10). */
-export class CacheWorker implements AsyncPageCache {
-  readonly #worker: Worker;
-  readonly #waiting = new Map<
-    number,
-    { resolve: (state: CacheState | undefined) => void; reject: (e: Error) => void }
-  >();
+interface Call {
+  request: CacheRequest;
+  resolve: (result: CacheResult) => void;
+  reject: (error: Error) => void;
+}
+
+/** R14: how many files are written out or dropped at once. */
+const CHANGES = 2;
+
+/**
+ * The kernel's page cache behind worker threads: a call that blocks on a slow disk never blocks the event loop (R10). One
+ * thread looks, so that looking never waits for a disk; two write out and drop, first come, first served (R14). What
+ * waits for its turn is a name, no open file (R13).
+ */
+export class CacheWorkers implements AsyncPageCache {
+  readonly #looking = new CacheThread();
+  readonly #changing = Array.from({ length: CHANGES }, () => new CacheThread());
+  readonly #queue: Call[] = [];
   #nextId = 1;
 
-  constructor() {
-    this.#worker = new Worker(scriptUrl(new URL("./worker.ts", import.meta.url), "writeback-worker.mjs"));
-    this.#worker.unref();
-    this.#worker.on("message", (reply: CacheReply) => {
-      const waiting = this.#waiting.get(reply.id);
-      this.#waiting.delete(reply.id);
-      if ("error" in reply) waiting?.reject(new Error(reply.error));
-      else waiting?.resolve(reply.state);
-    });
-    this.#worker.on("error", (error: Error) => {
-      for (const { reject } of this.#waiting.values()) reject(error);
-      this.#waiting.clear();
+  inspect(file: PinnedFile): Promise<CacheState> {
+    return this.#call("inspect", file, (call) => {
+      void this.#looking.do(call);
     });
   }
 
-  async inspect(file: PinnedFile): Promise<CacheState> {
-    const state = await this.#call("inspect", file);
-    if (state === undefined) throw new Error(`no state of ${file.path}: this is a bug`);
-    return state;
+  writeOut(file: PinnedFile): Promise<boolean> {
+    return this.#change("writeOut", file);
   }
 
-  async writeOut(file: PinnedFile): Promise<void> {
-    await this.#call("writeOut", file);
+  evict(file: PinnedFile): Promise<Eviction> {
+    return this.#change("evict", file);
   }
 
   async close(): Promise<void> {
-    await this.#worker.terminate();
+    await Promise.all([this.#looking, ...this.#changing].map((thread) => thread.close()));
   }
 
-  #call(operation: CacheRequest["operation"], file: PinnedFile): Promise<CacheState | undefined> {
-    const id = this.#nextId++;
-    return new Promise((resolve, reject) => {
-      this.#waiting.set(id, { resolve, reject });
-      this.#worker.postMessage({ id, operation, file } satisfies CacheRequest);
+  #change<T extends "writeOut" | "evict">(operation: T, file: PinnedFile): Promise<ReturnType<PageCache[T]>> {
+    return this.#call(operation, file, (call) => {
+      this.#queue.push(call);
+      this.#next();
     });
+  }
+
+  #next(): void {
+    for (const thread of this.#changing.filter(({ idle }) => idle)) {
+      const call = this.#queue.shift();
+      if (call === undefined) return;
+      void thread.do(call).then(() => {
+        this.#next();
+      });
+    }
+  }
+
+  #call<T extends CacheOperation>(
+    operation: T,
+    file: PinnedFile,
+    begin: (call: Call) => void,
+  ): Promise<ReturnType<PageCache[T]>> {
+    return new Promise((resolve, reject) => {
+      const request = { id: this.#nextId++, operation, file };
+      // what a worker answers is what its operation returns
+      begin({ request, resolve: resolve as (result: CacheResult) => void, reject });
+    });
+  }
+}
+
+/** Started at its first call: most nodes never write out anything. */
+class CacheThread {
+  #worker: Worker | undefined;
+  readonly #calls = new Map<number, Call & { done: () => void }>();
+
+  get idle(): boolean {
+    return this.#calls.size === 0;
+  }
+
+  /** Resolves when it is over, whichever way. */
+  do(call: Call): Promise<void> {
+    this.#worker ??= this.#start();
+    const worker = this.#worker;
+    return new Promise((done) => {
+      this.#calls.set(call.request.id, { ...call, done });
+      worker.postMessage(call.request);
+    });
+  }
+
+  async close(): Promise<void> {
+    await this.#worker?.terminate();
+  }
+
+  #start(): Worker {
+    const worker = new Worker(scriptUrl(new URL("./worker.ts", import.meta.url), "writeback-worker.mjs"));
+    worker.unref();
+    worker.on("message", (reply: CacheReply) => {
+      const call = this.#calls.get(reply.id);
+      this.#calls.delete(reply.id);
+      if ("error" in reply) call?.reject(new Error(reply.error));
+      else call?.resolve(reply.result);
+      call?.done();
+    });
+    // an uncaught error ends the thread; the next call begins another
+    worker.on("error", (error: Error) => {
+      this.#worker = undefined;
+      for (const { reject, done } of this.#calls.values()) {
+        reject(error);
+        done();
+      }
+      this.#calls.clear();
+    });
+    return worker;
   }
 }

@@ -1,11 +1,9 @@
-import { closeSync, fstatSync, openSync } from "node:fs";
-import koffi from "koffi";
+import { closeSync, fstatSync, openSync, type Stats } from "node:fs";
+import { stat } from "node:fs/promises";
+import { type KernelCalls } from "./kernel-calls.ts";
 
-/** x86-64 and arm64 alike; Linux 6.5 and newer. */
-const SYS_CACHESTAT = 451;
-const SYNC_FILE_RANGE_WRITE = 2;
 /** R10, R28: between two steps it is looked whether the file still has a name. */
-const STEP_BYTES = 64 * 2 ** 20;
+export const STEP_BYTES = 64 * 2 ** 20;
 
 /** A file as it was when its writing ended (R13). */
 export interface PinnedFile {
@@ -14,70 +12,82 @@ export interface PinnedFile {
   ino: number;
 }
 
-/** Pages of 4 KiB not yet on disk; "gone" when the path no longer names the pinned file. */
-export type CacheState = { unwrittenPages: number } | "gone";
+/** @throws if the path is missing (R13). */
+export async function pinFile(path: string): Promise<PinnedFile> {
+  const { dev, ino } = await stat(path);
+  return { path, dev, ino };
+}
+
+/** Pages of 4 KiB of a file that are in memory; "gone" when the path no longer names the pinned file. */
+export type CacheState =
+  | {
+      /** All that are in memory, the others among them. */
+      cachedPages: number;
+      dirtyPages: number;
+      writebackPages: number;
+    }
+  | "gone";
+
+/** Neither dirty nor on the way to the disk, or gone: what was lent for it can come back (R12). */
+export function isClean(state: CacheState): boolean {
+  return state === "gone" || state.dirtyPages + state.writebackPages === 0;
+}
+
+/** What became of a wish to drop a file from memory: R18 forbids it while it isn't clean. */
+export type Eviction = "evicted" | "not clean" | "gone";
 
 export interface PageCache {
   inspect(file: PinnedFile): CacheState;
-  /** Starts the write-out of all dirty pages, without waiting for it to end; stops when the file lost its last name. */
-  writeOut(file: PinnedFile): void;
+  /**
+   * Starts the write-out of all dirty pages once, 64 MiB at a time, without waiting for its end; stops when the file lost
+   * its last name (R10, R28). Returns whether it did so to the end.
+   */
+  writeOut(file: PinnedFile): boolean;
+  /** Drops a clean file from memory (R18). */
+  evict(file: PinnedFile): Eviction;
 }
 
-/** The kernel's page cache. Blocking: to be called in a worker thread only (facts: errno is lost in koffi's async calls). */
-export function kernelPageCache(): PageCache {
-  const libc = koffi.load("libc.so.6");
-  const cachestat = libc.func("long syscall(long number, int fd, void *range, void *result, unsigned int flags)") as (
-    ...args: unknown[]
-  ) => number;
-  const syncFileRange = libc.func("int sync_file_range(int fd, int64 offset, int64 count, unsigned int flags)") as (
-    ...args: unknown[]
-  ) => number;
-  // A length of zero means: to the end of the file.
-  const wholeFile = Buffer.alloc(16);
-
+/**
+ * The kernel's page cache. Blocking: to be called in a worker thread only. No file is open between two calls (R13); what
+ * is opened here is closed here, where a close that waits for the disk keeps nobody (R28).
+ */
+export function pageCache(kernel: KernelCalls): PageCache {
+  const inspect = (fd: number): Exclude<CacheState, "gone"> => {
+    const { cached, dirty, writeback } = kernel.cachestat(fd);
+    return { cachedPages: cached, dirtyPages: dirty, writebackPages: writeback };
+  };
   return {
-    inspect(file) {
-      const fd = openPinned(file);
-      if (fd === undefined) return "gone";
-      try {
-        // struct cachestat: nr_cache, nr_dirty, nr_writeback, nr_evicted, nr_recently_evicted
-        const result = Buffer.alloc(40);
-        if (cachestat(SYS_CACHESTAT, fd, wholeFile, result, 0) !== 0) {
-          throw new Error(`cachestat of ${file.path} failed with errno ${koffi.errno()}`);
+    inspect: (file) => withPinned<CacheState>(file, "gone", inspect),
+    writeOut: (file) =>
+      withPinned(file, false, (fd, { size }) => {
+        for (let offset = 0; offset < size; offset += STEP_BYTES) {
+          if (fstatSync(fd).nlink === 0) return false;
+          kernel.syncFileRange(fd, offset, STEP_BYTES, "start");
         }
-        return { unwrittenPages: Number(result.readBigUInt64LE(8) + result.readBigUInt64LE(16)) };
-      } finally {
-        closeSync(fd);
-      }
-    },
-
-    writeOut(file) {
-      const fd = openPinned(file);
-      if (fd === undefined) return;
-      try {
-        const { size } = fstatSync(fd);
-        for (let offset = 0; offset < size && fstatSync(fd).nlink > 0; offset += STEP_BYTES) {
-          if (syncFileRange(fd, offset, STEP_BYTES, SYNC_FILE_RANGE_WRITE) !== 0) {
-            throw new Error(`sync_file_range of ${file.path} failed with errno ${koffi.errno()}`);
-          }
-        }
-      } finally {
-        closeSync(fd);
-      }
-    },
+        return true;
+      }),
+    evict: (file) =>
+      withPinned<Eviction>(file, "gone", (fd) => {
+        if (!isClean(inspect(fd))) return "not clean";
+        kernel.dropFromCache(fd);
+        return "evicted";
+      }),
   };
 }
 
-function openPinned(file: PinnedFile): number | undefined {
+/** @param gone what is returned where the path names nothing, or another file by now. */
+function withPinned<T>(file: PinnedFile, gone: T, use: (fd: number, stats: Stats) => T): T {
   let fd: number;
   try {
     fd = openSync(file.path, "r");
   } catch (error) {
-    if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
+    if (error instanceof Error && "code" in error && error.code === "ENOENT") return gone;
     throw error;
   }
-  const { dev, ino } = fstatSync(fd);
-  if (dev === file.dev && ino === file.ino) return fd;
-  closeSync(fd);
-  return undefined;
+  try {
+    const stats = fstatSync(fd);
+    return stats.dev === file.dev && stats.ino === file.ino ? use(fd, stats) : gone;
+  } finally {
+    closeSync(fd);
+  }
 }

@@ -1,26 +1,26 @@
 import { parentPort } from "node:worker_threads";
-import { type CacheState, kernelPageCache, type PinnedFile } from "./page-cache.ts";
+import { kernelCalls } from "./kernel-calls.ts";
+import { type PageCache, pageCache, type PinnedFile } from "./page-cache.ts";
+
+export type CacheOperation = keyof PageCache;
 
 export interface CacheRequest {
   id: number;
-  operation: "inspect" | "writeOut";
+  operation: CacheOperation;
   file: PinnedFile;
 }
 
-export type CacheReply = { id: number; state?: CacheState } | { id: number; error: string };
+export type CacheResult = ReturnType<PageCache[CacheOperation]>;
+export type CacheReply = { id: number; result: CacheResult } | { id: number; error: string };
 
-const cache = kernelPageCache();
+const cache = pageCache(kernelCalls());
 
 parentPort?.on("message", ({ id, operation, file }: CacheRequest) => {
   let reply: CacheReply;
   try {
-    if (operation === "inspect") reply = { id, state: cache.inspect(file) };
-    else {
-      cache.writeOut(file);
-      reply = { id };
-    }
+    reply = { id, result: cache[operation](file) };
   } catch (error) {
-    reply = { id, error: error instanceof Error ? error.message : String(error) };
+    reply = { id, error: `${file.path}: ${error instanceof Error ? error.message : String(error)}` };
   }
   parentPort?.postMessage(reply);
 });

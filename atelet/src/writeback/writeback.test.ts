@@ -4,16 +4,16 @@ import { join } from "node:path";
 import { createLogger } from "@substrate/lib/log.ts";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { type Loan } from "../ledger/contract.ts";
-import { type AsyncPageCache, CacheWorker } from "./cache-worker.ts";
-import { type CacheState, type PinnedFile } from "./page-cache.ts";
+import { type AsyncPageCache, CacheWorkers } from "./cache-worker.ts";
+import { type CacheState, type Eviction, type PinnedFile } from "./page-cache.ts";
 import { WriteBack } from "./writeback.ts";
 
 const log = createLogger("test", "error");
 let dir: string;
-let worker: CacheWorker;
+let worker: CacheWorkers;
 beforeEach(async () => {
   dir = await mkdtemp(join(tmpdir(), "writeback-"));
-  worker = new CacheWorker();
+  worker = new CacheWorkers();
 });
 afterEach(async () => {
   await worker.close();
@@ -51,11 +51,15 @@ function writeBack(options: {
 class StuckCache implements AsyncPageCache {
   wroteOut: string[] = [];
   inspect(file: PinnedFile): Promise<CacheState> {
-    return Promise.resolve({ unwrittenPages: this.wroteOut.includes(file.path) ? 0 : 7 });
+    const dirtyPages = this.wroteOut.includes(file.path) ? 0 : 7;
+    return Promise.resolve({ cachedPages: 7, dirtyPages, writebackPages: 0 });
   }
-  writeOut(file: PinnedFile): Promise<void> {
+  writeOut(file: PinnedFile): Promise<boolean> {
     this.wroteOut.push(file.path);
-    return Promise.resolve();
+    return Promise.resolve(true);
+  }
+  evict(): Promise<Eviction> {
+    return Promise.resolve("not clean");
   }
 }
 
@@ -65,11 +69,11 @@ describe("the real page cache", () => {
     await writeFile(path, Buffer.alloc(8 * 2 ** 20, 1));
     const { dev, ino } = await stat(path);
     const before = await worker.inspect({ path, dev, ino });
-    expect(before).toEqual({ unwrittenPages: expect.any(Number) as number });
+    expect(before).toEqual({ cachedPages: 2048, dirtyPages: 2048, writebackPages: 0 });
     const l = loan();
     expect(await writeBack({ tight: true }).follow([path], l)).toBe("clean");
     expect(l.returned).toBe(1);
-    expect(await worker.inspect({ path, dev, ino })).toEqual({ unwrittenPages: 0 });
+    expect(await worker.inspect({ path, dev, ino })).toEqual({ cachedPages: 2048, dirtyPages: 0, writebackPages: 0 });
   });
 
   it("R12: a deleted file counts as gone at once and its loan comes back", async () => {
@@ -89,9 +93,10 @@ describe("the real page cache", () => {
     const watching: AsyncPageCache = {
       inspect: async (file) => {
         await worker.inspect(file);
-        return { unwrittenPages: ++polls < 3 ? 1 : 0 };
+        return { cachedPages: 1, dirtyPages: ++polls < 3 ? 1 : 0, writebackPages: 0 };
       },
       writeOut: (file) => worker.writeOut(file),
+      evict: (file) => worker.evict(file),
     };
     const followed = writeBack({ cache: watching, tight: true }).follow([path], loan());
     await expect.poll(() => polls).toBeGreaterThan(0);
@@ -113,7 +118,11 @@ describe("the real page cache", () => {
     expect(await worker.inspect({ path, dev, ino })).toBe("gone");
     const dirty = await stat(path);
     await worker.writeOut({ path, dev, ino });
-    expect(await worker.inspect({ path, dev: dirty.dev, ino: dirty.ino })).toEqual({ unwrittenPages: 1 });
+    expect(await worker.inspect({ path, dev: dirty.dev, ino: dirty.ino })).toEqual({
+      cachedPages: 1,
+      dirtyPages: 1,
+      writebackPages: 0,
+    });
   });
 });
 

@@ -1,10 +1,8 @@
-import { stat } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { type Logger } from "@substrate/lib/log.ts";
-import pLimit from "p-limit";
 import { type Loan } from "../ledger/contract.ts";
 import { type AsyncPageCache } from "./cache-worker.ts";
-import { type PinnedFile } from "./page-cache.ts";
+import { isClean, pinFile, type PinnedFile } from "./page-cache.ts";
 
 export interface WriteBackOptions {
   cache: AsyncPageCache;
@@ -23,8 +21,6 @@ export type WriteBackResult = "clean" | "gone" | "gave up";
 /** R11: growing, so that a slow disk isn't asked all the time and a fast one isn't waited for. */
 const FIRST_POLL_MS = 25;
 const LAST_POLL_MS = 3000;
-/** R14: how many files are written out at once. */
-const WRITE_OUTS = 2;
 
 /**
  * Follows a snapshot's files until they are on disk or gone, then returns the loan. Never fsyncs (R11), holds no file
@@ -32,7 +28,6 @@ const WRITE_OUTS = 2;
  */
 export class WriteBack {
   readonly #options: WriteBackOptions;
-  readonly #limit = pLimit(WRITE_OUTS);
 
   constructor(options: WriteBackOptions) {
     this.#options = options;
@@ -45,7 +40,7 @@ export class WriteBack {
    */
   async follow(paths: readonly string[], loan: Loan): Promise<WriteBackResult> {
     try {
-      const files = await Promise.all(paths.map(pin));
+      const files = await Promise.all(paths.map(pinFile));
       return await this.#untilClean(files, loan.bytes);
     } finally {
       loan.return();
@@ -61,7 +56,7 @@ export class WriteBack {
     for (let pollMs = FIRST_POLL_MS; ; pollMs = Math.min(pollMs * 2, LAST_POLL_MS)) {
       const states = await Promise.all(waiting.map(async (file) => ({ file, state: await cache.inspect(file) })));
       gone += states.filter(({ state }) => state === "gone").length;
-      waiting = states.filter(({ state }) => state !== "gone" && state.unwrittenPages > 0).map(({ file }) => file);
+      waiting = states.filter(({ state }) => !isClean(state)).map(({ file }) => file);
       if (waiting.length === 0) return gone === files.length ? "gone" : "clean";
       if (performance.now() > endMs) {
         this.#options.gaveUp();
@@ -73,15 +68,10 @@ export class WriteBack {
       }
       if (!writtenOut && (await this.#options.tight(bytes))) {
         writtenOut = true;
-        await Promise.all(waiting.map((file) => this.#limit(() => cache.writeOut(file))));
+        await Promise.all(waiting.map((file) => cache.writeOut(file)));
       }
       if (signal.aborted) return "gave up";
       await delay(pollMs, undefined, { signal }).catch(() => undefined);
     }
   }
-}
-
-async function pin(path: string): Promise<PinnedFile> {
-  const { dev, ino } = await stat(path);
-  return { path, dev, ino };
 }
