@@ -30,7 +30,7 @@ beforeAll(async () => {
   await rig.start(place);
   sessions = new ExecSessions(rig.runtime, new Descriptors(), log);
   actor = {
-    id: place.spec.id,
+    sandboxId: place.spec.id,
     name: "default/a",
     record: { actor: { uid } },
     resume: () => Promise.resolve(),

@@ -205,7 +205,7 @@ export class VolumesRig {
 
   /** kill -9 of the sandbox. */
   async kill(actor: Actor): Promise<void> {
-    process.kill((await this.#runtime.pids(actor.id)).sandbox, "SIGKILL");
+    process.kill((await this.#runtime.pids(actor.sandboxId)).sandbox, "SIGKILL");
   }
 
   /** Own layers on the disk. */

@@ -8,8 +8,6 @@ import { type ActorFiles, type ActorRecord } from "./record.ts";
 /** What the parts of one actor share. */
 export interface ActorContext {
   node: NodeContext;
-  /** Of its sandbox. */
-  id: string;
   /** <namespace>/<name> */
   name: string;
   record: ActorRecord;

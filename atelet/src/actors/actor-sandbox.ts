@@ -11,7 +11,7 @@ import { EnvironmentFile } from "./environment.ts";
 import { Launcher } from "./launcher.ts";
 import { RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
 import { outputSize } from "./output-log.ts";
-import { type ActorRecord } from "./record.ts";
+import { type ActorRecord, ownSandboxId, sandboxIdOf } from "./record.ts";
 import { type Running } from "./running.ts";
 
 /** A readyz may take this long at least, whatever the request that woke the actor is ready to wait. */
@@ -36,6 +36,8 @@ export class ActorSandbox {
   readonly #options: ActorSandboxOptions;
   readonly #launcher: Launcher;
   #running: Running | undefined;
+  /** The sandbox that a start under way makes. */
+  #starting: string | undefined;
   #limitsDueMs = 0;
   #lastUsage: readonly VolumeUsage[] = [];
 
@@ -56,11 +58,13 @@ export class ActorSandbox {
 
   /** Starts the program, or restores it; it is ready when this resolves. On failure its volumes are as before. */
   async start(image: UnpackedImage, from: Beginning, booking: Booking, phases: Phases): Promise<void> {
-    const { name, record, files, volumes, id } = this.#options;
+    const { name, record, files, volumes } = this.#options;
     const { program } = record;
     const outputFrom = outputSize(files.log);
     const { generation, restore, rootfsTar } = from;
     const cold = restore === undefined;
+    const sandboxId = ownSandboxId(record.actor.uid);
+    this.#starting = sandboxId;
     try {
       // It reaches a program at a cold start only: a restored one has in its memory what it was started with, and what
       // is run beside it gets the same.
@@ -68,7 +72,7 @@ export class ActorSandbox {
       const environment = cold ? await environments.begin() : await environments.of(from.envDigest);
       const binds = await phases.run("volumes", () => volumes.attach(program.volumeMounts, from.volumes));
       const launched = await this.#launcher.launch({
-        id,
+        id: sandboxId,
         actor: record.actor,
         files,
         program,
@@ -85,6 +89,7 @@ export class ActorSandbox {
       const startedAtMs = Date.now();
       volumes.started({ cold });
       record.sandbox = {
+        sandboxId: launched.sandboxId,
         slotIndex: launched.slot.index,
         startedAtMs,
         imageDigest: image.digest,
@@ -102,7 +107,7 @@ export class ActorSandbox {
         startedAtMs,
         cut: false,
         usage: this.#watchUsage(),
-        load: this.#load(cold),
+        load: this.#load(launched.sandboxId, cold),
       };
       record.envDigest = cold ? environment.digest : from.envDigest;
       record.crash = undefined;
@@ -111,12 +116,20 @@ export class ActorSandbox {
       await volumes.detach();
       await from.release();
       throw error;
+    } finally {
+      this.#starting = undefined;
     }
+  }
+
+  /** Whatever is under way with it fails. */
+  async kill(): Promise<void> {
+    const sandboxId = this.#running?.sandboxId ?? this.#starting;
+    if (sandboxId !== undefined) await this.#options.node.runtime.delete(sandboxId);
   }
 
   /** What an earlier atelet left running or paused goes on; one that can't is removed and counts as crashed. */
   async adopt(was: SandboxRecord, paused: boolean): Promise<void> {
-    const { id, log, record, volumes, crashed } = this.#options;
+    const { log, record, volumes, crashed } = this.#options;
     try {
       await volumes.load(true);
       await this.#adopt(was, paused);
@@ -126,7 +139,7 @@ export class ActorSandbox {
       this.#running?.booking.free();
       await this.#running?.usage.stop();
       this.#running = undefined;
-      await this.#launcher.stopAdopted(id, was.slotIndex);
+      await this.#launcher.stopAdopted(sandboxIdOf(record), was.slotIndex);
       await volumes.detach();
       await volumes.load(false);
       crashed(`its sandbox could not be adopted: ${asSubstrateError(error).message}`, { byItself: false });
@@ -136,14 +149,15 @@ export class ActorSandbox {
 
   /** How it ended by itself while there was no atelet; undefined if its node is what ended it. To be asked before `clear`. */
   endingMeanwhile(): Promise<string | undefined> {
-    const { node, id, record } = this.#options;
-    return endingMeanwhile(node, id, record.program);
+    const { node, record } = this.#options;
+    return endingMeanwhile(node, sandboxIdOf(record), record.program);
   }
 
   /** Removes what an earlier atelet left of a sandbox that is gone, or saved already. */
   async clear(was: SandboxRecord): Promise<void> {
-    await this.#launcher.stopAdopted(this.#options.id, was.slotIndex);
-    await this.#options.volumes.load(false);
+    const { record, volumes } = this.#options;
+    await this.#launcher.stopAdopted(sandboxIdOf(record), was.slotIndex);
+    await volumes.load(false);
   }
 
   /** Ends it and gives its room back. Joins an end under way. */
@@ -168,9 +182,9 @@ export class ActorSandbox {
 
   /** It ended by itself, or must be ended because it can't go on. */
   async died(running: Running, message: string): Promise<void> {
-    const { node, id, record, crashed, save } = this.#options;
+    const { node, record, crashed, save } = this.#options;
     if (this.#isEnding(running)) return;
-    const why = await ending(node, id, record.program, message);
+    const why = await ending(node, running.sandboxId, record.program, message);
     // Meanwhile it may have been ended by our will.
     if (this.#isEnding(running)) return;
     crashed(why, { byItself: true });
@@ -184,7 +198,7 @@ export class ActorSandbox {
   async alive(): Promise<boolean> {
     const running = this.#running;
     if (running === undefined || running.stopped !== undefined) return true;
-    return this.#options.node.runtime.alive(this.#options.id);
+    return this.#options.node.runtime.alive(running.sandboxId);
   }
 
   /** Ends it, and throws, if a volume is above its limit: at a suspend it is not waited for a second measurement. */
@@ -203,39 +217,40 @@ export class ActorSandbox {
    */
   async ailment(): Promise<string | undefined> {
     if (!(await this.alive())) return "its program ended";
-    if (this.#running === undefined || performance.now() < this.#limitsDueMs) return undefined;
+    const running = this.#running;
+    if (running === undefined || performance.now() < this.#limitsDueMs) return undefined;
     this.#limitsDueMs = performance.now() + LIMITS_EVERY_MS;
-    const { processes } = await this.#options.node.cgroups.limitsHit(this.#options.id);
+    const { processes } = await this.#options.node.cgroups.limitsHit(running.sandboxId);
     return processes === undefined ? undefined : "it was stopped";
   }
 
   /** Nothing goes in or out, and it stands still, until `uncut`. */
   async cut(running: Running): Promise<void> {
-    const { node, id } = this.#options;
+    const { node } = this.#options;
     running.cut = true;
     await node.network.block(running.slot);
-    await node.runtime.pause(id);
+    await node.runtime.pause(running.sandboxId);
   }
 
   async uncut(running: Running): Promise<void> {
-    const { node, id } = this.#options;
-    await node.runtime.resume(id);
+    const { node } = this.#options;
+    await node.runtime.resume(running.sandboxId);
     await node.network.open(running.slot);
     running.cut = false;
   }
 
   /** The volumes go last: only when nothing of the sandbox is left can nobody write to them. */
   async #end(running: Running): Promise<void> {
-    const { id, volumes } = this.#options;
-    await this.#launcher.stop(id, running.slot);
+    const { volumes } = this.#options;
+    await this.#launcher.stop(running.sandboxId, running.slot);
     await running.usage.stop();
     if (running.usage.usage.length > 0) this.#lastUsage = running.usage.usage;
     await volumes.detach();
   }
 
-  #load(cold: boolean): BackgroundLoad {
-    const { node, id } = this.#options;
-    return new BackgroundLoad(() => (cold ? Promise.resolve() : node.runtime.waitRestored(id)));
+  #load(sandboxId: string, cold: boolean): BackgroundLoad {
+    const { runtime } = this.#options.node;
+    return new BackgroundLoad(() => (cold ? Promise.resolve() : runtime.waitRestored(sandboxId)));
   }
 
   #watchUsage(): UsageWatch {
@@ -262,11 +277,13 @@ export class ActorSandbox {
   }
 
   async #adopt(was: SandboxRecord, paused: boolean): Promise<void> {
-    const { node, id, record, generations, log } = this.#options;
+    const { node, record, generations, log } = this.#options;
     const { program } = record;
+    const sandboxId = sandboxIdOf(record);
     const slot = node.network.adopt(was.slotIndex);
     const cut = record.grant.session !== node.session();
     const running: Running = {
+      sandboxId,
       slot,
       endpoints: await this.#launcher.adopt(slot, program),
       booking: node.ledger.adopt(program.memoryBytes + RUNTIME_OVERHEAD_BYTES),
@@ -275,13 +292,13 @@ export class ActorSandbox {
       rootfsTar: was.rootfsTar,
       cut,
       usage: this.#watchUsage(),
-      load: this.#load(was.cold || (was.fromGeneration === 0 && was.fromOrigin === undefined)),
+      load: this.#load(sandboxId, was.cold || (was.fromGeneration === 0 && was.fromOrigin === undefined)),
     };
     this.#running = running;
-    await node.cgroups.moveBack(id);
-    await node.cgroups.limitCpu(id, program.cpuMillis);
-    if (paused && !cut) await node.runtime.resume(id);
-    if (!paused && cut) await node.runtime.pause(id);
+    await node.cgroups.moveBack(sandboxId);
+    await node.cgroups.limitCpu(sandboxId, program.cpuMillis);
+    if (paused && !cut) await node.runtime.resume(sandboxId);
+    if (!paused && cut) await node.runtime.pause(sandboxId);
     await (cut ? node.network.block(slot) : node.network.open(slot));
     if (running.endpoints.length < program.ports.length) {
       running.endpoints = await this.#launcher.publish(slot, program);

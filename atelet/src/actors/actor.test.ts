@@ -425,7 +425,7 @@ describe("rules of snapshot memory (writeback.md)", () => {
       return write(...args);
     });
     await suspend(actor);
-    expect(moved).toEqual([[`out ${actor.id}`]]);
+    expect(moved).toEqual([[`out ${actor.sandboxId}`]]);
   });
 
   it("R19, R20: a restore reads the generation where it is, and nothing of it goes while its memory is loading", async () => {
@@ -644,6 +644,18 @@ describe("kill -9 of the atelet", () => {
     await suspend(node.actors.get(key.uid));
     await node.actors.get(key.uid).resume();
     expect(node.runtime.only().memory).toBe(9);
+  });
+
+  it("a record of an atelet that knew only sandboxes of the actor's own id is adopted", async () => {
+    const actor = await granted();
+    await actor.resume();
+    const path = join(actor.files.dir, "record.json");
+    const record = JSON.parse(await readFile(path, "utf8")) as { sandbox: { sandboxId?: string } };
+    delete record.sandbox.sandboxId;
+    await writeFile(path, JSON.stringify(record));
+    await node.restart();
+    expect(node.actors.get(key.uid).state).toBe("RUNNING");
+    expect(node.runtime.starts).toBe(1);
   });
 
   it("in the middle of a checkpoint: the sandbox goes on, the half image is gone", async () => {

@@ -17,7 +17,7 @@ import { describeNextStart } from "./next-start.ts";
 import { type NodeContext } from "./node-context.ts";
 import { Operations } from "./operations.ts";
 import { ReadyzWatch } from "./readyz-watch.ts";
-import { type ActorFiles, type ActorRecord, type Generation, type StoredPrefix } from "./record.ts";
+import { type ActorFiles, type ActorRecord, type Generation, sandboxIdOf, type StoredPrefix } from "./record.ts";
 import { upgradePending } from "./refusals.ts";
 import { ResumeOperation, type ResumeRequest } from "./resume-operation.ts";
 import { Route } from "./route.ts";
@@ -40,7 +40,6 @@ export class Actor {
   readonly record: ActorRecord;
   readonly generations: Generations;
   readonly volumes: ActorVolumes;
-  readonly id: string;
   readonly files: ActorFiles;
   readonly #node: NodeContext;
   readonly #sandbox: ActorSandbox;
@@ -62,7 +61,6 @@ export class Actor {
     this.record = record;
     this.files = files;
     this.#changed = changed;
-    this.id = record.actor.uid.replaceAll("-", "");
     this.#log = node.log.child({ actor: this.name, uid: record.actor.uid });
     this.#lives = new Lives({
       record,
@@ -98,7 +96,6 @@ export class Actor {
     });
     const context: ActorContext = {
       node,
-      id: this.id,
       name: this.name,
       record,
       files,
@@ -181,6 +178,11 @@ export class Actor {
   /** As last measured. */
   volumeUsage(): readonly VolumeUsage[] {
     return this.#sandbox.volumeUsage;
+  }
+
+  /** Of its sandbox, if it has one. */
+  get sandboxId(): string {
+    return this.#sandbox.running?.sandboxId ?? sandboxIdOf(this.record);
   }
 
   get slotIndex(): number | undefined {

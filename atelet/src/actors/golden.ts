@@ -39,7 +39,7 @@ export function keepGolden(options: GoldenOptions): Promise<HeldOrigin> {
   const uid = target.prefix.actorUid;
   return node.origins.make(uid, (dir) =>
     node.snapshotSlots(async () => {
-      const loan = await borrow({ node, id, log });
+      const loan = await borrow({ node, sandboxId: id, log });
       try {
         await writeImage(options, join(dir, "image"), { direct: loan === undefined });
         await options.stop();

@@ -38,6 +38,7 @@ export interface LaunchOptions {
 }
 
 export interface Launched {
+  sandboxId: string;
   slot: Slot;
   endpoints: RouteEndpoint[];
 }
@@ -85,7 +86,7 @@ export class Launcher {
       const [endpoints] = await phases.run("publish", () =>
         Promise.all([this.publish(slot, program), this.#node.cgroups.limitCpu(id, program.cpuMillis)]),
       );
-      return { slot, endpoints };
+      return { sandboxId: id, slot, endpoints };
     } catch (error) {
       const failure = await this.#explained(error, options);
       await this.stop(id, slot);

@@ -60,10 +60,10 @@ function whyBusy({ record, operations, sandbox }: LeavingOptions): string | unde
  * @returns when nothing of it writes to the store any more: that may take long if the store hangs.
  */
 export async function leave(options: LeavingOptions): Promise<{ writes: Promise<void> }> {
-  const { node, id, name, record, files, volumes, operations, sandbox, uploader, route } = options;
+  const { node, name, record, files, volumes, operations, sandbox, uploader, route } = options;
   const reason = new SubstrateError("MOVED", `actor ${name} left this node`);
   if (operations.type !== undefined) {
-    await node.runtime.delete(id);
+    await sandbox.kill();
     await operations.idle();
   }
   if (sandbox.running !== undefined) await sandbox.stop(sandbox.running);

@@ -48,7 +48,7 @@ export class NodeActors {
     }
     const actors = [...this.#actors.values()];
     const sandboxes = new Map((await runtime.list()).map((sandbox) => [sandbox.id, sandbox.status]));
-    const kept = new Set(actors.filter((actor) => actor.slotIndex !== undefined).map((actor) => actor.id));
+    const kept = new Set(actors.filter((actor) => actor.slotIndex !== undefined).map((actor) => actor.sandboxId));
     for (const id of sandboxes.keys()) {
       if (kept.has(id)) continue;
       log.warn("removing a sandbox that no actor here owns", { sandbox: id });
@@ -57,7 +57,7 @@ export class NodeActors {
     for (const id of await cgroups.list()) if (!kept.has(id)) await cgroups.remove(id);
     await network.start(actors.flatMap(({ slotIndex }) => slotIndex ?? []));
     for (const actor of actors) {
-      const status = sandboxes.get(actor.id);
+      const status = sandboxes.get(actor.sandboxId);
       await actor.adopt(status === "running" || status === "paused" ? status : "gone");
     }
     void this.#watch();

@@ -64,12 +64,12 @@ it("ten actors begin from one tag at once; each counts its own generations, and 
   expect([...node.runtime.sandboxes.values()].map(({ memory }) => memory)).toEqual(Array(10).fill(5));
   const [first] = actors;
   if (first === undefined) return;
-  const sandbox = node.runtime.sandboxes.get(first.id);
+  const sandbox = node.runtime.sandboxes.get(first.sandboxId);
   if (sandbox !== undefined) sandbox.memory = 6;
   await suspend(first);
   expect(first.generations.newest()?.generation).toBe(1);
   await first.resume();
-  expect(node.runtime.sandboxes.get(first.id)?.memory).toBe(6);
+  expect(node.runtime.sandboxes.get(first.sandboxId)?.memory).toBe(6);
 });
 
 it("a crash before anything was saved begins from it again, after a restart too", async () => {

@@ -144,6 +144,8 @@ const recordSchema = z.object({
   /** Present exactly while a sandbox may serve requests. */
   sandbox: z
     .object({
+      /** Absent in records of older atelets: the actor's own id (sandboxIdOf). */
+      sandboxId: z.string().optional(),
       slotIndex: z.number().int(),
       startedAtMs: z.number(),
       imageDigest: z.string(),
@@ -186,6 +188,16 @@ const recordSchema = z.object({
 });
 /** All that a restarted atelet needs to know of an actor besides what runs and which files exist. */
 export type ActorRecord = z.infer<typeof recordSchema>;
+
+/** Of a sandbox that is made for this actor alone, when it is started. */
+export function ownSandboxId(uid: string): string {
+  return uid.replaceAll("-", "");
+}
+
+/** Of the sandbox that the record names. */
+export function sandboxIdOf({ actor, sandbox }: Pick<ActorRecord, "actor" | "sandbox">): string {
+  return sandbox?.sandboxId ?? ownSandboxId(actor.uid);
+}
 
 /** Where an actor's things are on the node. */
 export class ActorFiles {

@@ -6,6 +6,7 @@ import { type RouteEndpoint } from "./route-level.ts";
 
 /** What a running actor holds on its node. */
 export interface Running {
+  sandboxId: string;
   slot: Slot;
   endpoints: RouteEndpoint[];
   booking: Booking;

@@ -21,7 +21,6 @@ const PAGES_FILE = "pages.img";
 
 export interface CheckpointOptions {
   node: NodeContext;
-  id: string;
   record: ActorRecord;
   running: Running;
   fidelity: Fidelity;
@@ -42,7 +41,10 @@ export async function checkpoint(options: CheckpointOptions): Promise<Generation
     phases.add("slotWait", performance.now() - queuedMs);
     if (options.fidelity === "Data") return saveData(options);
     // What Rootfs writes is small, and goes the usual way.
-    const loan = options.fidelity === "Memory" ? await phases.run("borrow", () => borrow(options)) : undefined;
+    const loan =
+      options.fidelity === "Memory"
+        ? await phases.run("borrow", () => borrow({ node, sandboxId: options.running.sandboxId, log: options.log }))
+        : undefined;
     let generation: Generation;
     try {
       generation = await writeImage(options, loan);
@@ -58,10 +60,10 @@ export async function checkpoint(options: CheckpointOptions): Promise<Generation
 /** Room in the page cache for the image of a sandbox; undefined if there is none to lend. */
 export async function borrow({
   node,
-  id,
+  sandboxId,
   log,
-}: Pick<CheckpointOptions, "node" | "id" | "log">): Promise<Loan | undefined> {
-  const [actor, pod] = await Promise.all([node.cgroups.actor(id), node.cgroups.pod()]);
+}: Pick<CheckpointOptions, "node" | "log"> & { sandboxId: string }): Promise<Loan | undefined> {
+  const [actor, pod] = await Promise.all([node.cgroups.actor(sandboxId), node.cgroups.pod()]);
   const free = pod.limitBytes - pod.usageBytes + pod.cleanCacheBytes;
   const wanted = actor.shmemBytes + IMAGE_MARGIN_BYTES;
   const loan = node.ledger.take(wanted, free);
@@ -72,21 +74,22 @@ export async function borrow({
 }
 
 async function writeImage(options: CheckpointOptions, loan: Loan | undefined): Promise<Generation> {
-  const { node, id, running, generations, phases } = options;
+  const { node, running, generations, phases } = options;
+  const { sandboxId } = running;
   const number = (generations.newest()?.generation ?? 0) + 1;
   const dir = await generations.begin(number);
   try {
     await phases.run("pause", async () => {
       if (!running.cut) {
         await node.network.block(running.slot);
-        await node.runtime.pause(id);
+        await node.runtime.pause(sandboxId);
       }
-      await node.cgroups.moveToSnapshots(id);
+      await node.cgroups.moveToSnapshots(sandboxId);
     });
     await phases.run("checkpoint", async () => {
-      if (options.fidelity === "Rootfs") await node.runtime.saveRootfs(id, join(dir, ROOTFS_TAR));
+      if (options.fidelity === "Rootfs") await node.runtime.saveRootfs(sandboxId, join(dir, ROOTFS_TAR));
       // R6: without a loan the write goes around the page cache, at disk speed.
-      else await node.runtime.checkpoint(id, dir, { direct: loan === undefined });
+      else await node.runtime.checkpoint(sandboxId, dir, { direct: loan === undefined });
     });
     return await phases.run("persist", () => commit(options, number));
   } catch (error) {
@@ -122,24 +125,25 @@ function commit(options: CheckpointOptions, number: number): Promise<Generation>
  * as they are.
  */
 async function saveData(options: CheckpointOptions): Promise<Generation> {
-  const { node, id, record, running, generations, phases } = options;
+  const { node, record, running, generations, phases } = options;
+  const { sandboxId } = running;
   const number = (generations.newest()?.generation ?? 0) + 1;
   await generations.begin(number);
   await phases.run("end", async () => {
     // A cut sandbox stands still, and a standing one hears nothing.
     if (!running.cut) {
-      await node.runtime.signal(id, "SIGTERM");
+      await node.runtime.signal(sandboxId, "SIGTERM");
       await ended(options, Math.min(record.program.drainTimeoutMs, END_WITHIN_MS));
     }
     await node.network.block(running.slot);
-    await node.runtime.delete(id);
+    await node.runtime.delete(sandboxId);
   });
   return phases.run("persist", () => commit(options, number));
 }
 
-async function ended({ node, id, log }: CheckpointOptions, withinMs: number): Promise<void> {
+async function ended({ node, running, log }: CheckpointOptions, withinMs: number): Promise<void> {
   const endMs = performance.now() + withinMs;
-  while (await node.runtime.alive(id)) {
+  while (await node.runtime.alive(running.sandboxId)) {
     if (performance.now() > endMs) {
       log.info("the program did not end by itself and is killed", { withinMs });
       return;
@@ -149,22 +153,23 @@ async function ended({ node, id, log }: CheckpointOptions, withinMs: number): Pr
 }
 
 /** What a checkpoint has stopped runs again. */
-export async function goOn({ node, id, running }: Pick<CheckpointOptions, "node" | "id" | "running">): Promise<void> {
-  await node.cgroups.moveBack(id);
+export async function goOn({ node, running }: Pick<CheckpointOptions, "node" | "running">): Promise<void> {
+  const { sandboxId } = running;
+  await node.cgroups.moveBack(sandboxId);
   if (running.cut) return;
-  await node.runtime.resume(id);
+  await node.runtime.resume(sandboxId);
   await node.network.open(running.slot);
 }
 
 /** A failed checkpoint leaves the actor running as if nothing had been asked; throws if its sandbox did not survive. */
 async function undo(
-  { node, id, running, generations, log }: CheckpointOptions,
+  { node, running, generations, log }: CheckpointOptions,
   number: number,
   cause: unknown,
 ): Promise<void> {
   let ended: SubstrateError | undefined;
   try {
-    await goOn({ node, id, running });
+    await goOn({ node, running });
   } catch (error) {
     const message = `the checkpoint failed and the sandbox did not survive it: ${asSubstrateError(cause).message}`;
     ended = new SubstrateError("PROGRAM_EXITED", message, { cause: new AggregateError([cause, error]) });

@@ -7,7 +7,8 @@ import { type ExecOutput, type ExecRequest, ExecSession } from "./session.ts";
 
 /** What an exec needs of its actor. */
 export interface ExecActor {
-  readonly id: string;
+  /** Of its sandbox. */
+  readonly sandboxId: string;
   /** <namespace>/<name> */
   readonly name: string;
   readonly record: { readonly actor: { readonly uid: string } };
@@ -70,7 +71,7 @@ export class ExecSessions {
     actor.noteActivity(Date.now());
     const watching = new AbortController();
     try {
-      const session = await ExecSession.start(this.#runtime, this.#descriptors, actor.id, request);
+      const session = await ExecSession.start(this.#runtime, this.#descriptors, actor.sandboxId, request);
       open.session = session;
       const kill = (): void => void this.#kill(actor, session);
       if (signal.aborted || open.cut !== undefined) kill();

@@ -5,12 +5,14 @@ import { reportToWire } from "./convert.ts";
 
 /** What an actor takes of its node now; a sleeping one only disk. */
 export async function readUsage(actor: Actor, cgroups: Cgroups): Promise<ReadUsageResponse> {
-  const { record, generations, id } = actor;
+  const { record, generations, sandboxId } = actor;
   const localBytes = generations.all().reduce((sum, { generation, sizeBytes }) => {
     return generations.local(generation) === undefined ? sum : sum + sizeBytes;
   }, 0);
   const running = record.sandbox !== undefined && actor.state !== "CRASHED";
-  const [memory, cpuNs] = running ? await Promise.all([cgroups.actor(id), cgroups.cpuNs(id)]) : [undefined, 0n];
+  const [memory, cpuNs] = running
+    ? await Promise.all([cgroups.actor(sandboxId), cgroups.cpuNs(sandboxId)])
+    : [undefined, 0n];
   return {
     memoryBytes: BigInt(memory?.usageBytes ?? 0),
     memoryLimitBytes: BigInt(memory?.limitBytes ?? record.program.memoryBytes),

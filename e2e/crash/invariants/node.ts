@@ -83,7 +83,7 @@ function* ofFiles({ cluster, atelet, actors, snapshots, nodeActors }: World): Ge
 /** runsc's files are those of running actors. */
 function* ofSandboxes({ cluster, nodeActors }: World): Generator<string> {
   const root = join(cluster.nodeDir, "runsc");
-  const ids = nodeActors.filter(({ running }) => running).map(({ id }) => id);
+  const ids = nodeActors.flatMap(({ sandboxId }) => sandboxId ?? []);
   for (const folder of ["s", "r", "l"]) {
     for (const name of namesIn(join(root, folder)))
       if (name !== "null-netns" && !ids.some((id) => name.includes(id))) yield `${root}/${folder}/${name} is left over`;
@@ -91,7 +91,7 @@ function* ofSandboxes({ cluster, nodeActors }: World): Generator<string> {
 }
 
 function* ofCgroups({ cluster, nodeActors }: World): Generator<string> {
-  const ids = nodeActors.filter(({ running }) => running).map(({ id }) => id);
+  const ids = nodeActors.flatMap(({ sandboxId }) => sandboxId ?? []);
   for (const pod of new PodCgroup(cluster.id).folders()) {
     for (const entry of namesIn(join(pod, "actors"))) {
       const folder = join(pod, "actors", entry);

@@ -41,7 +41,7 @@ const processesPerSandbox = 2;
  */
 export function* processViolations({ cluster, atelet, nodeActors }: World): Generator<string> {
   const runtimeRoot = `${cluster.nodeDir}/runsc/`;
-  const ids = nodeActors.filter(({ running }) => running).map(({ id }) => id);
+  const ids = nodeActors.flatMap(({ sandboxId }) => sandboxId ?? []);
   const all = processes();
   const ofRuntime = all.filter(({ words }) => words.some((word) => word.includes(runtimeRoot)));
   const isOf = (id: string, { words }: SeenProcess): boolean => words.some((word) => word.includes(id));

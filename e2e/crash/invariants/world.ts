@@ -12,7 +12,7 @@ export const stackSchema = z.object({
 
 const recordSchema = z.object({
   volumes: z.object({ stacks: z.array(stackSchema) }),
-  sandbox: z.object({ slotIndex: z.number() }).optional(),
+  sandbox: z.object({ sandboxId: z.string(), slotIndex: z.number() }).optional(),
   program: z.object({ memoryBytes: z.number(), history: z.number().default(1) }),
   generations: z.array(z.object({ generation: z.number(), storage: z.object({ state: z.string() }) })),
 });
@@ -20,8 +20,8 @@ const recordSchema = z.object({
 /** An actor as the node's files show it. */
 export interface NodeActor {
   uid: string;
-  /** Its sandbox's id. */
-  id: string;
+  /** Of its sandbox; undefined if it has none. */
+  sandboxId: string | undefined;
   dir: string;
   record: z.infer<typeof recordSchema> | undefined;
   running: boolean;
@@ -47,7 +47,7 @@ function readNodeActor(actorsDir: string, uid: string): NodeActor {
   const dir = join(actorsDir, uid);
   const path = join(dir, "record.json");
   const record = existsSync(path) ? recordSchema.parse(JSON.parse(readFileSync(path, "utf8"))) : undefined;
-  return { uid, id: uid.replaceAll("-", ""), dir, record, running: record?.sandbox !== undefined };
+  return { uid, sandboxId: record?.sandbox?.sandboxId, dir, record, running: record?.sandbox !== undefined };
 }
 
 /** @throws while a part is not there. */
