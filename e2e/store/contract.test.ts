@@ -131,6 +131,26 @@ describe.each(["folder", "bucket"] as const)("a store in a %s", (kind) => {
     expect(await store.list("")).toEqual([]);
   });
 
+  it("stores bytes for ever, and gives exactly the range that is asked for", async () => {
+    const size = (16 << 20) + 3;
+    const content = randomBytes(size);
+    const bytes = (): ArrayBuffer => new Uint8Array(content).buffer;
+    await store.putBytes("packs/1-1-0", bytes());
+    await store.putBytes("packs/1-1-0", bytes());
+    for (const [offset, length] of [
+      [0, size],
+      [2, 300_000],
+      [size - 1, 1],
+    ] as const) {
+      const range = Buffer.from(await store.getRange("packs/1-1-0", offset, length));
+      expect(range.equals(content.subarray(offset, offset + length))).toBe(true);
+    }
+    const code = { code: "SNAPSHOT_DAMAGED" };
+    await expect(store.getRange("packs/1-1-0", 3, size)).rejects.toMatchObject(code);
+    await expect(store.getRange("packs/1-1-0", size, 1)).rejects.toMatchObject(code);
+    await expect(store.getRange("packs/1-1-1", 0, 400_000)).rejects.toMatchObject(code);
+  });
+
   it("stores files of every size and gives back what was stored, or says that it is damaged", async () => {
     const part = 8 << 20;
     for (const size of [0, 1, part, 3 * part + 1]) {

@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
-import { open, readFile, rm, stat } from "node:fs/promises";
+import { type FileHandle, open, readFile, rm, stat } from "node:fs/promises";
 import { Worker } from "node:worker_threads";
 import { scriptUrl } from "@substrate/lib/script-url.ts";
-import { type Copied, type CopyAnswer, type CopyRequest } from "./copy.ts";
+import { type Copied, type CopyRequest, type FileAnswer, type FileRequest, type ReadRequest } from "./copy.ts";
 import { Flock } from "./flock.ts";
 import { errnoOf } from "./folder.ts";
 
@@ -19,20 +19,24 @@ export class CopyError extends Error {
 }
 
 interface Job {
-  from: string;
-  to: string;
-  durable: boolean;
-  resolve: (copied: Copied) => void;
+  request: FileRequest;
+  transfer: ArrayBuffer[];
+  resolve: (done: Copied | ArrayBuffer | undefined) => void;
   reject: (error: Error) => void;
 }
 
 /** Uploads of large images must not keep a wake's download waiting; more threads than this only share one disk. */
 const maxWorkers = 3;
+/** Of them, so many may write what is to be durable. */
+const maxWriters = 2;
 
 /** Below this, a digest takes less than 4 ms of the event loop, and starting a thread would take longer. */
 const smallBytes = 4 << 20;
 
-/** Copies files; large ones on worker threads that are started when needed. */
+/** Below this, reading takes less than handing it from thread to thread. */
+const smallReadBytes = 256 << 10;
+
+/** Copies, writes and reads files; large ones on worker threads that are started when needed. */
 export class Copier {
   readonly #flock = new Flock();
   readonly #idle: Worker[] = [];
@@ -44,16 +48,26 @@ export class Copier {
   async copy(from: string, to: string, options: { durable: boolean }): Promise<Copied> {
     const { size } = await about("from", stat(from));
     if (size <= smallBytes) return this.#copySmall(from, to, options.durable);
-    return new Promise((resolve, reject) => {
-      this.#queue.push({ from, to, durable: options.durable, resolve, reject });
-      this.#next();
-    });
+    const request: CopyRequest = { kind: "copy", from, to, durable: options.durable };
+    return this.#ask(request, []) as Promise<Copied>;
+  }
+
+  /** Writes a new file, durably. Throws CopyError. The buffer is transferred away. The target must not exist. */
+  async write(bytes: ArrayBuffer, to: string): Promise<void> {
+    await this.#ask({ kind: "write", to, bytes }, [bytes]);
+  }
+
+  /** A part of a file, shorter if the file is. Throws CopyError. */
+  async read(from: string, offset: number, lengthBytes: number): Promise<ArrayBuffer> {
+    const request: ReadRequest = { kind: "read", from, offset, lengthBytes };
+    if (lengthBytes <= smallReadBytes) return readSmall(request);
+    return (await this.#ask(request, [])) as ArrayBuffer;
   }
 
   /** Ends the threads; copies under way fail. */
   async close(): Promise<void> {
     this.#closed = true;
-    for (const job of this.#queue.splice(0)) job.reject(new Error(`copying ${job.from}: shutting down`));
+    for (const job of this.#queue.splice(0)) job.reject(shuttingDown(job));
     await Promise.all([...this.#idle, ...this.#running.keys()].map((worker) => worker.terminate()));
   }
 
@@ -73,29 +87,43 @@ export class Copier {
     return { sizeBytes: bytes.length, sha256: createHash("sha256").update(bytes).digest("hex") };
   }
 
+  #ask(request: FileRequest, transfer: ArrayBuffer[]): Promise<Copied | ArrayBuffer | undefined> {
+    return new Promise((resolve, reject) => {
+      this.#queue.push({ request, transfer, resolve, reject });
+      this.#next();
+    });
+  }
+
   #next(): void {
-    const job = this.#queue[0];
-    if (!job) return;
     if (this.#closed) {
-      this.#queue.shift();
-      job.reject(new Error(`copying ${job.from}: shutting down`));
+      for (const job of this.#queue.splice(0)) job.reject(shuttingDown(job));
       return;
     }
+    const at = this.#nextAt();
+    if (at < 0) return;
     const worker = this.#idle.pop() ?? (this.#running.size < maxWorkers ? this.#start() : undefined);
     if (!worker) return;
-    this.#queue.shift();
+    const [job] = this.#queue.splice(at, 1);
+    if (!job) return;
     this.#running.set(worker, job);
     worker.ref();
-    const request: CopyRequest = { from: job.from, to: job.to, durable: job.durable };
-    worker.postMessage(request);
+    worker.postMessage(job.request, job.transfer);
+  }
+
+  /** Reads go first: a wake waits for them. */
+  #nextAt(): number {
+    const read = this.#queue.findIndex((job) => !isDurable(job));
+    if (read >= 0) return read;
+    const writing = [...this.#running.values()].filter(isDurable).length;
+    return this.#queue.length > 0 && writing < maxWriters ? 0 : -1;
   }
 
   #start(): Worker {
     const worker = new Worker(scriptUrl(new URL("./copy-worker.ts", import.meta.url), "copy-worker.mjs"));
-    worker.on("message", (answer: CopyAnswer) => {
+    worker.on("message", (answer: FileAnswer) => {
       const job = this.#done(worker);
       this.#rest(worker);
-      if ("copied" in answer) job?.resolve(answer.copied);
+      if ("done" in answer) job?.resolve(answer.done);
       else job?.reject(new CopyError(answer.failed.side, answer.failed.code, answer.failed.message));
       this.#next();
     });
@@ -123,6 +151,34 @@ export class Copier {
     const job = this.#running.get(worker);
     this.#running.delete(worker);
     return job;
+  }
+}
+
+function isDurable({ request }: Job): boolean {
+  return request.kind === "write" || (request.kind === "copy" && request.durable);
+}
+
+function shuttingDown({ request }: Job): Error {
+  return new Error(`${request.kind} of ${"from" in request ? request.from : request.to}: shutting down`);
+}
+
+async function readSmall({ from, offset, lengthBytes }: ReadRequest): Promise<ArrayBuffer> {
+  const file = await about("from", open(from, "r"));
+  try {
+    const buffer = new ArrayBuffer(lengthBytes);
+    const done = await about("from", readAt(file, new Uint8Array(buffer), offset));
+    return done === lengthBytes ? buffer : buffer.slice(0, done);
+  } finally {
+    await file.close();
+  }
+}
+
+/** @returns how much there was. */
+async function readAt(file: FileHandle, into: Uint8Array, offset: number): Promise<number> {
+  for (let done = 0; ;) {
+    const { bytesRead } = await file.read(into, done, into.length - done, offset + done);
+    done += bytesRead;
+    if (bytesRead === 0 || done === into.length) return done;
   }
 }
 

@@ -2,7 +2,7 @@ import koffi from "koffi";
 import { createHash } from "node:crypto";
 import { closeSync, fsyncSync, openSync, readSync, rmSync, writeSync } from "node:fs";
 import { parentPort } from "node:worker_threads";
-import { type CopyAnswer, type Copied, type CopyRequest } from "./copy.ts";
+import { type Copied, type CopyRequest, type FileAnswer, type FileRequest, type ReadRequest } from "./copy.ts";
 import { Flock } from "./flock.ts";
 
 const bufferBytes = 1 << 20;
@@ -11,7 +11,7 @@ const chunkBytes = 16 << 20;
 
 // linux/fs.h and linux/fadvise.h
 const waitBeforeWriteWaitAfter = 7;
-const write = 2;
+const startWrite = 2;
 const fadviseDontNeed = 4;
 
 class SideError extends Error {
@@ -37,7 +37,7 @@ const libc = koffi.load("libc.so.6");
 const syncFileRange = libc.func("int sync_file_range(int fd, int64_t offset, int64_t nbytes, unsigned int flags)");
 const fadvise = libc.func("int posix_fadvise(int fd, int64_t offset, int64_t len, int advice)");
 
-function writeAll(fd: number, buffer: Buffer, length: number): void {
+function writeAll(fd: number, buffer: Uint8Array, length: number): void {
   for (let done = 0; done < length;) done += writeSync(fd, buffer, done, length - done);
 }
 
@@ -55,43 +55,81 @@ function pump(source: number, target: number, durable: boolean): Copied {
     });
     sizeBytes += length;
     if (durable && sizeBytes - chunkStart >= chunkBytes) {
-      syncFileRange(target, chunkStart, chunkBytes, write);
+      syncFileRange(target, chunkStart, chunkBytes, startWrite);
       if (chunkStart > 0) syncFileRange(target, chunkStart - chunkBytes, chunkBytes, waitBeforeWriteWaitAfter);
       chunkStart += chunkBytes;
     }
   }
-  if (durable) {
-    at("to", () => {
-      fsyncSync(target);
-    });
-    fadvise(target, 0, 0, fadviseDontNeed);
-  }
+  if (durable) makeDurable(target);
   return { sizeBytes, sha256: hash.digest("hex") };
 }
 
-/** The target must not exist; what a failure leaves of it is removed. */
-function copy(request: CopyRequest): Copied {
-  const source = at("from", () => openSync(request.from, "r"));
+function makeDurable(target: number): void {
+  at("to", () => {
+    fsyncSync(target);
+  });
+  fadvise(target, 0, 0, fadviseDontNeed);
+}
+
+function copy({ from, to, durable }: CopyRequest): Copied {
+  const source = at("from", () => openSync(from, "r"));
   try {
-    const target = at("to", () => openSync(request.to, "wx", 0o600));
-    try {
-      // Tells the store's clean-up that this file has a living writer.
-      if (request.durable) flock.try(target);
-      return pump(source, target, request.durable);
-    } catch (error) {
-      rmSync(request.to, { force: true });
-      throw error;
-    } finally {
-      closeSync(target);
-    }
+    return create(to, durable, (target) => pump(source, target, durable));
   } finally {
     closeSync(source);
   }
 }
 
-function answer(request: CopyRequest): CopyAnswer {
+/** The target must not exist; what a failure leaves of it is removed. */
+function create<T>(to: string, durable: boolean, fill: (target: number) => T): T {
+  const target = at("to", () => openSync(to, "wx", 0o600));
   try {
-    return { copied: copy(request) };
+    // Tells the store's clean-up that this file has a living writer.
+    if (durable) flock.try(target);
+    return fill(target);
+  } catch (error) {
+    rmSync(to, { force: true });
+    throw error;
+  } finally {
+    closeSync(target);
+  }
+}
+
+function write(to: string, bytes: Uint8Array): void {
+  create(to, true, (target) => {
+    at("to", () => {
+      writeAll(target, bytes, bytes.length);
+    });
+    makeDurable(target);
+  });
+}
+
+function read({ from, offset, lengthBytes }: ReadRequest): ArrayBuffer {
+  const source = at("from", () => openSync(from, "r"));
+  try {
+    const buffer = new ArrayBuffer(lengthBytes);
+    const bytes = new Uint8Array(buffer);
+    for (let done = 0; done < lengthBytes;) {
+      const more = at("from", () => readSync(source, bytes, done, lengthBytes - done, offset + done));
+      if (more === 0) return buffer.slice(0, done);
+      done += more;
+    }
+    return buffer;
+  } finally {
+    closeSync(source);
+  }
+}
+
+function perform(request: FileRequest): Copied | ArrayBuffer | undefined {
+  if (request.kind === "copy") return copy(request);
+  if (request.kind === "read") return read(request);
+  write(request.to, new Uint8Array(request.bytes));
+  return undefined;
+}
+
+function answer(request: FileRequest): FileAnswer {
+  try {
+    return { done: perform(request) };
   } catch (error) {
     if (!(error instanceof SideError)) throw error;
     const cause = error.cause;
@@ -102,6 +140,8 @@ function answer(request: CopyRequest): CopyAnswer {
 
 const port = parentPort;
 if (!port) throw new Error("copy-worker.ts runs as a worker thread only");
-port.on("message", (request: CopyRequest) => {
-  port.postMessage(answer(request));
+port.on("message", (request: FileRequest) => {
+  const answered = answer(request);
+  const transfer = "done" in answered && answered.done instanceof ArrayBuffer ? [answered.done] : [];
+  port.postMessage(answered, transfer);
 });

@@ -1,5 +1,6 @@
 /** One file to copy with its digest taken on the way. Sync calls on a worker thread: the event loop never waits. */
 export interface CopyRequest {
+  kind: "copy";
   from: string;
   to: string;
   /**
@@ -9,12 +10,29 @@ export interface CopyRequest {
   durable: boolean;
 }
 
+/** A new file with these bytes, durable as a copy is. The buffer is transferred. */
+export interface WriteRequest {
+  kind: "write";
+  to: string;
+  bytes: ArrayBuffer;
+}
+
+/** A part of a file; the answer is shorter if the file is. */
+export interface ReadRequest {
+  kind: "read";
+  from: string;
+  offset: number;
+  lengthBytes: number;
+}
+
+export type FileRequest = CopyRequest | WriteRequest | ReadRequest;
+
 export interface Copied {
   sizeBytes: number;
   sha256: string;
 }
 
-export type CopyAnswer =
-  | { copied: Copied }
+export type FileAnswer =
+  | { done: Copied | ArrayBuffer | undefined }
   /** Which of the two files the failed call was about. */
   | { failed: { side: "from" | "to"; code: string; message: string } };

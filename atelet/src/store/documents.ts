@@ -2,16 +2,25 @@ import { z } from "zod";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type Head, type Manifest } from "./store.ts";
 
-/** The newest format of manifests that this build reads. It writes 1 where that says all. */
-const manifestFormat = 2;
+/** The newest format of manifests that this build reads. It writes the lowest that says all. */
+const manifestFormat = 3;
 
+const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
+/** Relative to the cluster's prefix: <namespace uid>/<owner uid>/packs/<name>. */
+const packKey = z.string().regex(/^[A-Za-z0-9_-]+\/[A-Za-z0-9_-]+\/packs\/[A-Za-z0-9_-]{1,200}$/);
 const fileName = z.string().regex(/^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$/);
 const count = z.int().nonnegative();
 
 const headSchema = z.object({ epoch: count, generation: count, manifest: z.string().nullable() });
 
-const manifestSchema = z.object({
-  format: z.union([z.literal(1), z.literal(manifestFormat)]),
+const pagesSchema = z.object({
+  sizeBytes: count,
+  storedBytes: count,
+  index: z.object({ sizeBytes: count, sha256 }),
+  packs: z.array(z.object({ key: packKey, at: packKey.optional() })),
+});
+
+const facts = {
   actor: z.object({ uid: z.string(), namespace: z.string(), name: z.string() }),
   generation: count,
   epoch: count,
@@ -24,9 +33,14 @@ const manifestSchema = z.object({
   sandbox: z.object({ class: z.literal("gvisor"), runtime: z.string(), architecture: z.string() }),
   createdAt: z.string(),
   sizeBytes: count,
-  files: z.array(z.object({ name: fileName, sizeBytes: count, sha256: z.string().regex(/^[0-9a-f]{64}$/) })),
+  files: z.array(z.object({ name: fileName, sizeBytes: count, sha256 })),
   copyOf: z.object({ actorUid: z.string(), generation: count, epoch: count }).optional(),
-});
+};
+
+const manifestSchema = z.discriminatedUnion("format", [
+  z.object({ format: z.literal([1, 2]), ...facts }),
+  z.object({ format: z.literal(manifestFormat), ...facts, pages: pagesSchema }),
+]);
 
 const markerSchema = z.object({ clusterUid: z.string() });
 const formatSchema = z.object({ format: z.int() });

@@ -80,6 +80,29 @@ it("puts and deletes in the same folder at once without losing an object", async
   }
 });
 
+it.each([5, 300_000, (16 << 20) + 3])(
+  "stores %i bytes for ever, and gives exactly the range that is asked for",
+  async (size) => {
+    const content = Buffer.from(new ArrayBuffer(size)).fill("0123456789abcdef");
+    await store.putBytes("packs/1-1-0", content.buffer.slice(0));
+    await store.putBytes("packs/1-1-0", content.buffer.slice(0));
+    expect(await readdir(join(root, ".tmp"))).toEqual([]);
+    for (const [offset, length] of [
+      [0, size],
+      [2, Math.min(size - 2, 270_000)],
+      [size - 1, 1],
+    ] as const) {
+      const range = Buffer.from(await store.getRange("packs/1-1-0", offset, length));
+      expect(range.equals(content.subarray(offset, offset + length))).toBe(true);
+    }
+    const code = { code: "SNAPSHOT_DAMAGED" };
+    await expect(store.getRange("packs/1-1-0", 3, size)).rejects.toMatchObject(code);
+    await expect(store.getRange("packs/1-1-0", size, 1)).rejects.toMatchObject(code);
+    await expect(store.getRange("packs/1-1-1", 0, 400_000)).rejects.toMatchObject(code);
+    await expect(store.putBytes("../x", new ArrayBuffer(1))).rejects.toMatchObject({ code: "INVALID" });
+  },
+);
+
 it("stores and fetches files of many chunks, checked", async () => {
   const source = join(dir, "source");
   const content = Buffer.alloc(40 * 1024 * 1024 + 5, "0123456789abcdef");

@@ -20,6 +20,9 @@ const lockFile = ".lock";
  */
 const abandonedAfterMs = 2_000;
 
+/** Below this, an object is written by this thread's own calls. */
+const smallBytes = 256 << 10;
+
 const fixes = new Map([
   ["ENOSPC", "free space on that disk"],
   ["EDQUOT", "raise the quota"],
@@ -104,6 +107,37 @@ export class FileStore implements ObjectStore {
       } finally {
         await rm(temporary, { force: true });
       }
+    });
+  }
+
+  async putBytes(key: string, bytes: ArrayBuffer): Promise<void> {
+    if (bytes.byteLength <= smallBytes) {
+      await this.put(key, Buffer.from(bytes));
+      return;
+    }
+    await this.#at(checkKey(key), async (path) => {
+      const temporary = this.#temporary();
+      try {
+        await this.#copier.write(bytes, temporary);
+        await this.#place(temporary, path);
+      } finally {
+        await rm(temporary, { force: true });
+      }
+    });
+  }
+
+  async getRange(key: string, offset: number, lengthBytes: number): Promise<ArrayBuffer> {
+    return this.#at(checkKey(key), async (path) => {
+      const found = await this.#copier.read(path, offset, lengthBytes).catch((error: unknown) => {
+        if (!isAbsent(error)) throw error;
+        throw new SubstrateError("SNAPSHOT_DAMAGED", `${key} is missing from the store ${this.#root}`);
+      });
+      if (found.byteLength === lengthBytes) return found;
+      throw new SubstrateError(
+        "SNAPSHOT_DAMAGED",
+        `${key} in the store ${this.#root} is damaged: it ends at ${offset + found.byteLength} bytes, ` +
+          `${offset + lengthBytes} are needed`,
+      );
     });
   }
 

@@ -95,6 +95,16 @@ class Watched implements ObjectStore {
     return stored;
   }
 
+  async putBytes(key: string, bytes: ArrayBuffer) {
+    await this.#on("before", key);
+    await this.#inner.putBytes(key, bytes);
+    await this.#on("after", key);
+  }
+
+  getRange(key: string, offset: number, lengthBytes: number) {
+    return this.#inner.getRange(key, offset, lengthBytes);
+  }
+
   async copy(from: string, to: string) {
     await this.#on("before", to);
     await this.#inner.copy(from, to);
@@ -258,7 +268,8 @@ it("says what is damaged, missing, misplaced or too new", async () => {
     ["{", "SNAPSHOT_DAMAGED", "not JSON"],
     [good.replace('"generation":1', '"generation":2'), "SNAPSHOT_DAMAGED", "generation 2"],
     [good.replace("pages.img", "../../x"), "SNAPSHOT_DAMAGED", "name"],
-    [good.replace('"format":1', '"format":3'), "RESTORE_FAILED", "upgrade the atelet"],
+    [good.replace('"format":1', '"format":3'), "SNAPSHOT_DAMAGED", "pages"],
+    [good.replace('"format":1', '"format":4'), "RESTORE_FAILED", "upgrade the atelet"],
   ] as const) {
     await store.put(key, Buffer.from(bad));
     await expect(read()).rejects.toMatchObject({ code, message: expect.stringContaining(message) as string });

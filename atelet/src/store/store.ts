@@ -18,6 +18,13 @@ export interface ObjectStore {
   /** Fetches into a new file; throws SNAPSHOT_DAMAGED if size or digest differ. */
   getFile(key: string, path: string, expected: { sizeBytes: number; sha256: string }): Promise<void>;
   /**
+   * Stores bytes that never change: a key gets the same ones at every try. The buffer is transferred away. Durable when
+   * it resolves.
+   */
+  putBytes(key: string, bytes: ArrayBuffer): Promise<void>;
+  /** Exactly these bytes of an object; throws SNAPSHOT_DAMAGED if it does not have them. */
+  getRange(key: string, offset: number, lengthBytes: number): Promise<ArrayBuffer>;
+  /**
    * Gives an object a second key, replacing what was there; objects never change in place, so that nothing need be
    * copied. Durable when it resolves. Throws SNAPSHOT_DAMAGED if there is no such object.
    */
@@ -44,10 +51,26 @@ export interface ManifestFile {
   sha256: string;
 }
 
+/**
+ * The pages file of a memory image, in packs. Which page is where, pages.index beside the manifest says, for reading
+ * together with the packs alone.
+ */
+export interface ManifestPages {
+  sizeBytes: number;
+  /** Of the packs that were new with this generation. */
+  storedBytes: number;
+  index: { sizeBytes: number; sha256: string };
+  /**
+   * All packs that the index names. `key` is where a pack was stored first, and its name in every index; `at` is where
+   * it is now, if it is a copy. Both are relative to the cluster's prefix.
+   */
+  packs: { key: string; at?: string | undefined }[];
+}
+
 /** <actor prefix>/<generation>-<epoch>/manifest.json */
 export interface Manifest {
-  /** 2 where there is anything but the memory and root file system of fidelity Memory. */
-  format: 1 | 2;
+  /** 3 with pages in packs; without, 2 where there is anything but memory and root file system of fidelity Memory. */
+  format: 1 | 2 | 3;
   actor: { uid: string; namespace: string; name: string };
   generation: number;
   epoch: number;
@@ -62,8 +85,11 @@ export interface Manifest {
   rootfsTar?: boolean | undefined;
   sandbox: { class: "gvisor"; runtime: string; architecture: string };
   createdAt: string;
+  /** Of all files together, and of the pages. */
   sizeBytes: number;
   files: ManifestFile[];
+  /** With format 3, where the pages file is none of `files`. */
+  pages?: ManifestPages | undefined;
   /** Under the prefix of a tag: the actor's generation that it is a copy of. */
   copyOf?: { actorUid: string; generation: number; epoch: number } | undefined;
 }

@@ -17,6 +17,7 @@ import { type ObjectStore, type PutCondition, type StoredObject } from "../store
 import { Buffers } from "./buffers.ts";
 import { S3Connection } from "./connection.ts";
 import { downloadFile } from "./download.ts";
+import { getRange } from "./range.ts";
 import { isConditionFailed, isMissing } from "./failure.ts";
 import { defaultLimits, partBytesFor, type S3Limits } from "./limits.ts";
 import { probe } from "./probe.ts";
@@ -108,6 +109,21 @@ export class S3Store implements ObjectStore {
     return this.#about(`reading ${checkKey(key)}`, (connection) =>
       downloadFile(connection, this.#down, key, path, expected),
     );
+  }
+
+  async putBytes(key: string, bytes: ArrayBuffer): Promise<void> {
+    await this.#about(`writing ${checkKey(key)}`, async ({ client }) => {
+      const command = new PutObjectCommand({
+        ...this.#object(key),
+        Body: new Uint8Array(bytes),
+        ContentLength: bytes.byteLength,
+      });
+      await client.send(command, this.#connection.large());
+    });
+  }
+
+  async getRange(key: string, offset: number, lengthBytes: number): Promise<ArrayBuffer> {
+    return this.#about(`reading ${checkKey(key)}`, (connection) => getRange(connection, key, offset, lengthBytes));
   }
 
   async copy(from: string, to: string): Promise<void> {

@@ -98,7 +98,15 @@ async function fetchPart(
   }
 }
 
-const brokenStream = ["ECONNRESET", "EPIPE", "ETIMEDOUT", "TimeoutError", "ERR_STREAM_PREMATURE_CLOSE", "ShortBody"];
+/** What a stream fails with that a new try may mend. */
+export const brokenStream = [
+  "ECONNRESET",
+  "EPIPE",
+  "ETIMEDOUT",
+  "TimeoutError",
+  "ERR_STREAM_PREMATURE_CLOSE",
+  "ShortBody",
+];
 
 async function fetchOnce(
   connection: S3Connection,

@@ -43,6 +43,6 @@ function call(bucket: S3Store, method: Exclude<S3Request["method"], "open">, arg
 
 port.on("message", (request: S3Request) => {
   void answer(request).then((done) => {
-    port.postMessage(done);
+    port.postMessage(done, "result" in done && done.result instanceof ArrayBuffer ? [done.result] : []);
   });
 });

@@ -66,6 +66,14 @@ export class S3Thread implements ObjectStore {
     return this.#call("getFile", checkKey(key), path, { sizeBytes: expected.sizeBytes, sha256: expected.sha256 });
   }
 
+  async putBytes(key: string, bytes: ArrayBuffer): Promise<void> {
+    await this.#ask("putBytes", [checkKey(key), bytes], [bytes]);
+  }
+
+  async getRange(key: string, offset: number, lengthBytes: number): Promise<ArrayBuffer> {
+    return this.#call("getRange", checkKey(key), offset, lengthBytes);
+  }
+
   async copy(from: string, to: string): Promise<void> {
     return this.#call("copy", checkKey(from), checkKey(to));
   }
@@ -87,7 +95,7 @@ export class S3Thread implements ObjectStore {
     return this.#ask(method, args) as ReturnType<ObjectStore[M]>;
   }
 
-  #ask(method: S3Request["method"], args: unknown[]): Promise<unknown> {
+  #ask(method: S3Request["method"], args: unknown[], transfer: ArrayBuffer[] = []): Promise<unknown> {
     if (this.#closed) return Promise.reject(this.#ended("is closed"));
     const id = this.#nextId;
     this.#nextId += 1;
@@ -95,7 +103,7 @@ export class S3Thread implements ObjectStore {
     return new Promise((resolve, reject) => {
       if (this.#pending.size === 0) worker.ref();
       this.#pending.set(id, { resolve, reject });
-      worker.postMessage({ id, method, args } satisfies S3Request);
+      worker.postMessage({ id, method, args } satisfies S3Request, transfer);
     });
   }
 
