@@ -31,6 +31,7 @@ import { ateletServices } from "./rpc/services.ts";
 import { GvisorRuntime } from "./sandbox/gvisor/runtime.ts";
 import { Stores } from "./store/stores.ts";
 import { connectSupervisor } from "./supervisor/channel.ts";
+import { Troubles } from "./troubles.ts";
 import { Tombstones } from "./tombstones/tombstones.ts";
 import { OverlayMounts, unmountBelow } from "./volumes/mounts.ts";
 import { CacheWorkers } from "./writeback/cache-worker.ts";
@@ -103,6 +104,7 @@ const metrics = createAteletMetrics(registry, ledger, {
   running: () => actors.all().filter((actor) => actor.hasSandbox).length,
   pending: () => actors.all().filter((actor) => actor.pendingGeneration !== undefined).length,
 });
+const troubles = new Troubles();
 const pageCache = new CacheWorkers();
 const writeBack = new WriteBack({
   cache: pageCache,
@@ -111,8 +113,9 @@ const writeBack = new WriteBack({
     return ledger.tight(bytes, pod.limitBytes - pod.usageBytes + pod.cleanCacheBytes);
   },
   log,
-  gaveUp: () => {
+  gaveUp: (message) => {
     metrics.overdueLoans.inc();
+    troubles.note("SnapshotNotOnDisk", message);
   },
   signal: ending.signal,
 });
@@ -195,7 +198,7 @@ supervisor.onSession(() => {
 });
 
 const reports = new ReportStream(actors, () => {
-  const { limitBytes, bookedBytes, lentBytes, reserveBytes } = ledger.state();
+  const { limitBytes, bookedBytes, lentBytes, reserveBytes, warmBytes, transferBytes, waiting } = ledger.state();
   return {
     session: supervisor.session() ?? "",
     bootId: supervisor.bootId,
@@ -205,6 +208,10 @@ const reports = new ReportStream(actors, () => {
     reserveBytes: BigInt(reserveBytes),
     runtime: runtimeBuild,
     stores: stores.troubles(),
+    warmBytes: BigInt(warmBytes),
+    transferBytes: BigInt(transferBytes),
+    waiting,
+    troubles: troubles.list(),
   };
 });
 const account = (part: string): string => `system:serviceaccount:${config.namespace}:${part}`;

@@ -44,6 +44,9 @@ export interface NodeUsage {
   bookedBytes?: number;
   lentBytes?: number;
   reserveBytes?: number;
+  warmBytes?: number;
+  transferBytes?: number;
+  waiting?: number;
   /** Stores that it cannot use, and why; an operator of an earlier version doesn't say it. */
   stores?: { name: string; message: string }[];
 }

@@ -8,6 +8,7 @@ import {
   type ExecRequest,
   type ExecResponse,
   type Leader,
+  type NodeTrouble,
   type ReadLogRequest,
   type ReadLogResponse,
   type ReleaseRequest,
@@ -110,6 +111,8 @@ export class FakeAtelet {
   /** Every start, in its order. */
   readonly starts: { uid: string; revision: string; startFrom: StartFrom["from"] }[] = [];
   runtime = "fake";
+  /** What it says that a person should hear of. */
+  troubles: NodeTrouble[] = [];
   /** What keeps trial runs from being saved; empty: nothing. */
   goldenFailure = "";
   session: string = randomUUID();
@@ -281,6 +284,10 @@ export class FakeAtelet {
       lentBytes: 0n,
       reserveBytes: 128n * mebibyte,
       runtime: this.runtime,
+      warmBytes: 0n,
+      transferBytes: 0n,
+      waiting: 0,
+      troubles: this.troubles,
     };
   }
 

@@ -36,6 +36,8 @@ export interface AteletLinkOptions {
   onActor: (actor: ActorKey) => void;
   /** Whether the node can be reached changed. */
   onNode: () => void;
+  /** It said how it is. */
+  onReport: (report: NodeReport) => void;
 }
 
 /** A look at one actor takes the node milliseconds. */
@@ -197,6 +199,7 @@ export class AteletLink {
         switch (event.$case) {
           case "node":
             this.#node = event.value;
+            this.#options.onReport(event.value);
             break;
           case "actor":
             if (event.value.actor === undefined) break;

@@ -1,7 +1,8 @@
 import { type ChannelCredentials } from "@grpc/grpc-js";
-import { type Leader } from "@substrate/lib/gen/substrate/atelet/v1/atelet.ts";
+import { type Leader, type NodeReport } from "@substrate/lib/gen/substrate/atelet/v1/atelet.ts";
 import { type ActorKey, type ActorReport } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { SubstrateError } from "@substrate/lib/errors.ts";
+import { type KubeObject } from "@substrate/lib/kube/client.ts";
 import { type Reflector } from "@substrate/lib/kube/reflector.ts";
 import { type Lease, type Node } from "@substrate/lib/kube/types.ts";
 import { type Logger } from "@substrate/lib/log.ts";
@@ -11,8 +12,10 @@ import { unknownNode } from "./generations.ts";
 import { LeaseClock } from "./lease-clock.ts";
 import { absenceText } from "./node-absence.ts";
 import { NodeChanges } from "./node-changes.ts";
+import { NodeTroubles } from "./node-troubles.ts";
 import { type PlacementNode } from "./placement.ts";
 import { type NodeTraits, traitsOf } from "./scheduling.ts";
+import { type EventFacts } from "./status-events.ts";
 
 export const ateletSelector = "substrate.run/part=atelet";
 
@@ -27,6 +30,8 @@ export interface AteletsOptions {
   onActor: (actor: ActorKey) => void;
   /** A node came, went, has another session, or others may be placed there than before. */
   onNode: (nodeName: string) => void;
+  /** What a person should hear of; about the Node, or its atelet's Lease where there are no Nodes. */
+  onTrouble: (about: KubeObject, facts: EventFacts) => void;
 }
 
 /** A Lease of 30 s that was renewed each 10 s: longer ago means that something is the matter. */
@@ -49,6 +54,12 @@ export interface NodeUsage {
   bookedBytes?: number;
   lentBytes?: number;
   reserveBytes?: number;
+  /** Lent to sandboxes that wait for an actor. */
+  warmBytes?: number;
+  /** Of the reserve: what uploads and downloads hold. */
+  transferBytes?: number;
+  /** Wakes that wait for room. */
+  waiting?: number;
   /** Stores that it cannot use, and why. */
   stores?: { name: string; message: string }[];
 }
@@ -76,6 +87,7 @@ export class Atelets {
   readonly #lost = new Set<string>();
   readonly #clock: LeaseClock;
   readonly #changes = new NodeChanges();
+  readonly #troubles = new NodeTroubles();
   #open = false;
 
   constructor(options: AteletsOptions) {
@@ -205,6 +217,9 @@ export class Atelets {
           bookedBytes: Number(node.bookedBytes),
           lentBytes: Number(node.lentBytes),
           reserveBytes: Number(node.reserveBytes),
+          warmBytes: Number(node.warmBytes),
+          transferBytes: Number(node.transferBytes),
+          waiting: node.waiting,
           stores: node.stores.map(({ name, message }) => ({ name, message })),
         }),
       };
@@ -267,6 +282,13 @@ export class Atelets {
     this.#options.onNode(nodeName);
   }
 
+  #heard(nodeName: string, report: NodeReport): void {
+    const { nodes, leases, onTrouble } = this.#options;
+    const facts = this.#troubles.fresh(nodeName, report);
+    const about = nodes.byKey(nodeName) ?? leases.list().find(({ metadata }) => metadata.name === nodeName);
+    if (about !== undefined) for (const one of facts) onTrouble(about, one);
+  }
+
   #refresh(nodeName: string): void {
     if (!this.#open) return;
     const { leases, credentials, leader, log, onActor } = this.#options;
@@ -286,7 +308,13 @@ export class Atelets {
       const changed = (): void => {
         this.#changed(nodeName);
       };
-      this.#links.set(nodeName, new AteletLink({ lease, credentials, leader, log, onActor, onNode: changed }));
+      const onReport = (report: NodeReport): void => {
+        this.#heard(nodeName, report);
+      };
+      this.#links.set(
+        nodeName,
+        new AteletLink({ lease, credentials, leader, log, onActor, onNode: changed, onReport }),
+      );
     }
     this.#changed(nodeName);
   }

@@ -122,6 +122,7 @@ export class Operator {
     this.leaders = new Leaders(this.#cache.operators, namespace, () => {
       this.leadership.kick();
     });
+    const events = new EventRecorder(client, log);
     this.atelets = new Atelets({
       leases: this.#cache.leases,
       nodes: this.#cache.nodes,
@@ -134,6 +135,9 @@ export class Operator {
       },
       onNode: (nodeName) => {
         this.#nodeChanged(nodeName);
+      },
+      onTrouble: (about, facts) => {
+        events.record(about, facts);
       },
     });
     const freshActors = new Freshest(this.#cache.actors);
@@ -149,7 +153,6 @@ export class Operator {
     const onChange = (key: string): void => {
       this.#queues.Actor.add(key);
     };
-    const events = new EventRecorder(client, log);
     this.#namespaceGuard = new NamespaceGuard(client, namespace, events, log);
     const revisions = new Revisions(client);
     const assignments = new Assignments(client, freshActors, clusterUid, () => this.leadership.proof());

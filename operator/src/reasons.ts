@@ -61,6 +61,7 @@ export const eventReasons = [
   "SnapshotFailed",
   "SnapshotLost",
   "SnapshotDamaged",
+  "SnapshotNotOnDisk",
   "Abandoned",
   "Unmanaged",
   "CrashLoop",

@@ -9,8 +9,8 @@ export interface WriteBackOptions {
   /** R3: whether this much memory is wanted elsewhere; only then write-out is started. */
   tight: (bytes: number) => Promise<boolean>;
   log: Logger;
-  /** R15: called for every loan that came back only because the bound had passed. */
-  gaveUp: () => void;
+  /** R15: called for every loan that came back only because the bound had passed, with what to tell a person. */
+  gaveUp: (message: string) => void;
   /** R15. Default 10 minutes. */
   boundMs?: number;
   signal: AbortSignal;
@@ -59,11 +59,15 @@ export class WriteBack {
       waiting = states.filter(({ state }) => !isClean(state)).map(({ file }) => file);
       if (waiting.length === 0) return gone === files.length ? "gone" : "clean";
       if (performance.now() > endMs) {
-        this.#options.gaveUp();
+        const files = waiting.map(({ path }) => path);
         log.warn("snapshot files are still not on disk; the memory lent for them is counted as free again", {
-          files: waiting.map(({ path }) => path),
+          files,
           boundMs,
         });
+        this.#options.gaveUp(
+          `${files.join(", ")} could not be brought to the disk within ${Math.round(boundMs / 1000)} s: is the disk slow, ` +
+            "broken or full? The memory lent for it is counted as free again, though it is not",
+        );
         return "gave up";
       }
       if (!writtenOut && (await this.#options.tight(bytes))) {

@@ -138,7 +138,20 @@ function reachability({ lost, reachable, trouble, unschedulable }: NodeUsage): s
 
 export function nodeTable(nodes: readonly NodeUsage[]): string {
   return columns([
-    ["NODE", "REACHABLE", "ACTORS", "RUNNING", "LIMIT", "BOOKED", "LENT", "RESERVE", "RUNTIME"],
+    [
+      "NODE",
+      "REACHABLE",
+      "ACTORS",
+      "RUNNING",
+      "LIMIT",
+      "BOOKED",
+      "LENT",
+      "WARM",
+      "RESERVE",
+      "TRANSFERS",
+      "WAITING",
+      "RUNTIME",
+    ],
     ...nodes.map((node) => [
       node.metadata.name,
       reachability(node),
@@ -147,7 +160,10 @@ export function nodeTable(nodes: readonly NodeUsage[]): string {
       size(node.limitBytes),
       size(node.bookedBytes),
       size(node.lentBytes),
+      size(node.warmBytes),
       size(node.reserveBytes),
+      size(node.transferBytes),
+      node.waiting === undefined ? "-" : String(node.waiting),
       node.runtime || "-",
     ]),
   ]);

@@ -260,6 +260,23 @@ export interface NodeReport {
   runtime: string;
   /** Stores that could not be opened, and have not been since. */
   stores: StoreTrouble[];
+  /** Of the memory that is neither booked nor lent: lent to sandboxes that wait for an actor. */
+  warmBytes: bigint;
+  /** Of the reserve: what uploads and downloads hold. */
+  transferBytes: bigint;
+  /** Placements that wait for room. */
+  waiting: number;
+  /** What a person should hear of: an Event about the node whenever a count rises. */
+  troubles: NodeTrouble[];
+}
+
+export interface NodeTrouble {
+  /** Of operator/src/reasons.ts, eventReasons. At most one of each. */
+  reason: string;
+  /** Of the last time: what happened, and what to do. */
+  message: string;
+  /** How often since this boot of the atelet. */
+  count: bigint;
 }
 
 export interface StoreTrouble {
@@ -2229,6 +2246,10 @@ function createBaseNodeReport(): NodeReport {
     reserveBytes: 0n,
     runtime: "",
     stores: [],
+    warmBytes: 0n,
+    transferBytes: 0n,
+    waiting: 0,
+    troubles: [],
   };
 }
 
@@ -2269,6 +2290,24 @@ export const NodeReport: MessageFns<NodeReport> = {
     }
     for (const v of message.stores) {
       StoreTrouble.encode(v!, writer.uint32(66).fork()).join();
+    }
+    if (message.warmBytes !== 0n) {
+      if (BigInt.asUintN(64, message.warmBytes) !== message.warmBytes) {
+        throw new globalThis.Error("value provided for field message.warmBytes of type uint64 too large");
+      }
+      writer.uint32(72).uint64(message.warmBytes);
+    }
+    if (message.transferBytes !== 0n) {
+      if (BigInt.asUintN(64, message.transferBytes) !== message.transferBytes) {
+        throw new globalThis.Error("value provided for field message.transferBytes of type uint64 too large");
+      }
+      writer.uint32(80).uint64(message.transferBytes);
+    }
+    if (message.waiting !== 0) {
+      writer.uint32(88).uint32(message.waiting);
+    }
+    for (const v of message.troubles) {
+      NodeTrouble.encode(v!, writer.uint32(98).fork()).join();
     }
     return writer;
   },
@@ -2350,6 +2389,38 @@ export const NodeReport: MessageFns<NodeReport> = {
             message.stores.push(StoreTrouble.decode(reader, reader.uint32()));
             continue;
           }
+          case 9: {
+            if (tag !== 72) {
+              break;
+            }
+
+            message.warmBytes = reader.uint64() as bigint;
+            continue;
+          }
+          case 10: {
+            if (tag !== 80) {
+              break;
+            }
+
+            message.transferBytes = reader.uint64() as bigint;
+            continue;
+          }
+          case 11: {
+            if (tag !== 88) {
+              break;
+            }
+
+            message.waiting = reader.uint32();
+            continue;
+          }
+          case 12: {
+            if (tag !== 98) {
+              break;
+            }
+
+            message.troubles.push(NodeTrouble.decode(reader, reader.uint32()));
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2394,6 +2465,20 @@ export const NodeReport: MessageFns<NodeReport> = {
       stores: globalThis.Array.isArray(object?.stores)
         ? object.stores.map((e: any) => StoreTrouble.fromJSON(e))
         : [],
+      warmBytes: isSet(object.warmBytes)
+        ? BigInt(object.warmBytes)
+        : isSet(object.warm_bytes)
+        ? BigInt(object.warm_bytes)
+        : 0n,
+      transferBytes: isSet(object.transferBytes)
+        ? BigInt(object.transferBytes)
+        : isSet(object.transfer_bytes)
+        ? BigInt(object.transfer_bytes)
+        : 0n,
+      waiting: isSet(object.waiting) ? globalThis.Number(object.waiting) : 0,
+      troubles: globalThis.Array.isArray(object?.troubles)
+        ? object.troubles.map((e: any) => NodeTrouble.fromJSON(e))
+        : [],
     };
   },
 
@@ -2423,6 +2508,18 @@ export const NodeReport: MessageFns<NodeReport> = {
     if (message.stores?.length) {
       obj.stores = message.stores.map((e) => StoreTrouble.toJSON(e));
     }
+    if (message.warmBytes !== 0n) {
+      obj.warmBytes = message.warmBytes.toString();
+    }
+    if (message.transferBytes !== 0n) {
+      obj.transferBytes = message.transferBytes.toString();
+    }
+    if (message.waiting !== 0) {
+      obj.waiting = Math.round(message.waiting);
+    }
+    if (message.troubles?.length) {
+      obj.troubles = message.troubles.map((e) => NodeTrouble.toJSON(e));
+    }
     return obj;
   },
 
@@ -2445,6 +2542,116 @@ export const NodeReport: MessageFns<NodeReport> = {
       : 0n;
     message.runtime = object.runtime ?? "";
     message.stores = object.stores?.map((e) => StoreTrouble.fromPartial(e)) || [];
+    message.warmBytes = (object.warmBytes !== undefined && object.warmBytes !== null) ? BigInt(object.warmBytes) : 0n;
+    message.transferBytes = (object.transferBytes !== undefined && object.transferBytes !== null)
+      ? BigInt(object.transferBytes)
+      : 0n;
+    message.waiting = object.waiting ?? 0;
+    message.troubles = object.troubles?.map((e) => NodeTrouble.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseNodeTrouble(): NodeTrouble {
+  return { reason: "", message: "", count: 0n };
+}
+
+export const NodeTrouble: MessageFns<NodeTrouble> = {
+  encode(message: NodeTrouble, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.reason !== "") {
+      writer.uint32(10).string(message.reason);
+    }
+    if (message.message !== "") {
+      writer.uint32(18).string(message.message);
+    }
+    if (message.count !== 0n) {
+      if (BigInt.asUintN(64, message.count) !== message.count) {
+        throw new globalThis.Error("value provided for field message.count of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.count);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): NodeTrouble {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseNodeTrouble();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.reason = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.message = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.count = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): NodeTrouble {
+    return {
+      reason: isSet(object.reason) ? globalThis.String(object.reason) : "",
+      message: isSet(object.message) ? globalThis.String(object.message) : "",
+      count: isSet(object.count) ? BigInt(object.count) : 0n,
+    };
+  },
+
+  toJSON(message: NodeTrouble): unknown {
+    const obj: any = {};
+    if (message.reason !== "") {
+      obj.reason = message.reason;
+    }
+    if (message.message !== "") {
+      obj.message = message.message;
+    }
+    if (message.count !== 0n) {
+      obj.count = message.count.toString();
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<NodeTrouble>): NodeTrouble {
+    return NodeTrouble.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<NodeTrouble>): NodeTrouble {
+    const message = createBaseNodeTrouble();
+    message.reason = object.reason ?? "";
+    message.message = object.message ?? "";
+    message.count = (object.count !== undefined && object.count !== null) ? BigInt(object.count) : 0n;
     return message;
   },
 };
