@@ -64,6 +64,7 @@ export const partImages: Readonly<Record<PartName, PartImage>> = {
       "mount-worker.mjs": "atelet/src/volumes/mount-worker.ts",
       "writeback-worker.mjs": "atelet/src/writeback/worker.ts",
       "lane-worker.mjs": "atelet/src/network/lane-worker.ts",
+      "pages-worker.mjs": "atelet/src/pages/pages-worker.ts",
       "copy-worker.mjs": "atelet/src/store/copy-worker.ts",
       "s3-worker.mjs": "atelet/src/store/s3/s3-worker.ts",
     },

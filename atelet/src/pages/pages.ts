@@ -27,11 +27,15 @@ export interface PackRequest {
   base?: Pick<LocalPages, "table" | "index">;
   /** Asked once for each pack of the base. */
   use?: (packKey: string) => PackUse | Promise<PackUse>;
-  /** A new pack's key is this and its number from 0: `<namespace uid>/<owner uid>/packs/<generation>-<epoch>-`. */
+  /**
+   * A new pack's key is this, its number from 0, and a digest of its content, so that an upload that is done again with
+   * another base never gives a key another content: `<namespace uid>/<owner uid>/packs/<generation>-<epoch>-` gives
+   * `…/<generation>-<epoch>-0-0123456789abcdef`.
+   */
   keyPrefix: string;
   /**
    * Stores one new pack of at most 16 MiB; at most 2 at once. The buffer is the callee's to keep or transfer. The same
-   * image and base give the same packs.
+   * image and base give the same packs. One under way when the call fails is left alone.
    */
   put: (packKey: string, bytes: ArrayBuffer) => Promise<void>;
 }

@@ -1,0 +1,29 @@
+import { fstatSync, readSync, writeSync } from "node:fs";
+import { damaged } from "./damage.ts";
+
+/** Reads until the buffer is full or the file ends; returns the bytes read. */
+export function readUpTo(fd: number, into: Uint8Array, position: number): number {
+  let done = 0;
+  while (done < into.length) {
+    const length = readSync(fd, into, done, into.length - done, position + done);
+    if (length === 0) break;
+    done += length;
+  }
+  return done;
+}
+
+/** Fills the buffer; throws SNAPSHOT_DAMAGED if the file ends before. */
+export function readFully(fd: number, into: Uint8Array, position: number, path: string): void {
+  const done = readUpTo(fd, into, position);
+  if (done < into.length) throw damaged(`${path} ends at ${position + done}, inside what it should have`);
+}
+
+export function writeFully(fd: number, bytes: Uint8Array, position: number): void {
+  for (let done = 0; done < bytes.length;) done += writeSync(fd, bytes, done, bytes.length - done, position + done);
+}
+
+/** Changes with every write to a file. */
+export function looksOf(fd: number): { sizeBytes: number; stamp: string } {
+  const { size, mtimeNs, ctimeNs } = fstatSync(fd, { bigint: true });
+  return { sizeBytes: Number(size), stamp: `${size}:${mtimeNs}:${ctimeNs}` };
+}

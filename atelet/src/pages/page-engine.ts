@@ -1,0 +1,51 @@
+import { PageThread } from "./page-thread.ts";
+import { type Growing, type Packed, type PackRequest, type Pages, type Unpacked, type UnpackRequest } from "./pages.ts";
+
+/**
+ * The engine on two threads: one for what fetches an image, which a wake waits for, and one for all the rest. Each does
+ * several pieces of work in turn, a few milliseconds of each at a time.
+ */
+export class PageEngine implements Pages {
+  readonly #fetching = new PageThread();
+  readonly #rest = new PageThread();
+
+  async table(
+    { file, table, growing }: { file: string; table: string; growing?: Growing },
+    signal?: AbortSignal,
+  ): Promise<void> {
+    const answering = growing && { written: async () => growing.written.then(() => undefined) };
+    await this.#rest.work("table", { file, table, growing: growing !== undefined }, answering ?? {}, signal);
+  }
+
+  verify({ file, table }: { file: string; table: string }, signal?: AbortSignal): Promise<string | undefined> {
+    return this.#rest.work("verify", { file, table }, {}, signal);
+  }
+
+  pack({ file, table, base, use, keyPrefix, put }: PackRequest, signal?: AbortSignal): Promise<Packed> {
+    return this.#rest.work(
+      "pack",
+      { file, table, base, keyPrefix },
+      {
+        use: ({ packKeys }) => Promise.all(packKeys.map(async (packKey) => (use ? use(packKey) : "own"))),
+        put: async ({ packKey, bytes }) => {
+          await put(packKey, bytes);
+          return undefined;
+        },
+      },
+      signal,
+    );
+  }
+
+  unpack({ index, indexName, file, table, reuse, get }: UnpackRequest, signal?: AbortSignal): Promise<Unpacked> {
+    return this.#fetching.work(
+      "unpack",
+      { index, indexName, file, table, reuse },
+      { get: ({ packKey, offset, length }) => get(packKey, offset, length) },
+      signal,
+    );
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([this.#fetching.close(), this.#rest.close()]);
+  }
+}
