@@ -29,6 +29,8 @@ export interface AteletConfig {
   cgroupParent: string;
   /** Part of the pod's memory that is neither booked nor lent: the atelet's own and its children's. */
   reserveBytes: number;
+  /** R5: of the node's memory, what is lent to snapshots at most, if the pod has no memory limit. */
+  lendPercent: number;
   /** Whether Templates may name images as oci:/abs/dir@sha256:… on this node. */
   allowLocalImages: boolean;
   /** Ranges that actors may not reach, besides the private, shared and link-local ones. */
@@ -62,6 +64,7 @@ const options = {
   "registry-config": { type: "string" },
   "cgroup-parent": { type: "string", default: "/" },
   "reserve-bytes": { type: "string", default: String(256 * 1024 * 1024) },
+  "lend-percent": { type: "string", default: "25" },
   "allow-local-images": { type: "boolean", default: false },
   "deny-cidr": { type: "string", multiple: true, default: [] as string[] },
   "grace-ms": { type: "string", default: "30000" },
@@ -216,6 +219,7 @@ export function parseConfig(argv: readonly string[], env: Record<string, string 
       flags["registry-config"] === undefined ? undefined : absolute("registry-config", flags["registry-config"]),
     cgroupParent: absolute("cgroup-parent", flags["cgroup-parent"]),
     reserveBytes: whole("reserve-bytes", flags["reserve-bytes"], 0, Number.MAX_SAFE_INTEGER),
+    lendPercent: whole("lend-percent", flags["lend-percent"], 0, 100),
     allowLocalImages: flags["allow-local-images"],
     denyCidrs: flags["deny-cidr"].map((value) => cidr("deny-cidr", value)),
     graceMs: whole("grace-ms", flags["grace-ms"], 0, 3_600_000),

@@ -12,6 +12,7 @@ import { type NodeContext } from "./actors/node-context.ts";
 import { Releases } from "./actors/releases.ts";
 import { Tags } from "./actors/tags.ts";
 import { Trials } from "./actors/trial.ts";
+import { freeBytes } from "./cgroups/cgroups.ts";
 import { detectCgroups } from "./cgroups/detect.ts";
 import { readConfig } from "./config.ts";
 import { Descriptors } from "./exec/descriptors.ts";
@@ -19,6 +20,7 @@ import { OpenRequests } from "./exec/open-requests.ts";
 import { ExecSessions } from "./exec/sessions.ts";
 import { ImageStore } from "./images/image-store.ts";
 import { MemoryLedger } from "./ledger/ledger.ts";
+import { createMemoryMetrics } from "./memory-metrics.ts";
 import { createAteletMetrics } from "./metrics.ts";
 import { NftActorNetwork } from "./network/nft-network.ts";
 import { removeFolder } from "./node-files.ts";
@@ -76,9 +78,15 @@ const network = new NftActorNetwork({
   reservedPorts: [config.port, config.metricsListen.port],
   log,
 });
+const pod = await cgroups.pod();
 const ledger = new MemoryLedger({
-  limitBytes: (await cgroups.pod()).limitBytes,
+  limitBytes: pod.limitBytes,
   reserveBytes: config.reserveBytes,
+  // R5: nothing kills a pod without a limit for what it has dirty, but the node's disk would be full of it
+  ...(!pod.limited && { lendCapBytes: Math.floor((pod.limitBytes * config.lendPercent) / 100) }),
+  observe: (event) => {
+    memory.ledger(event);
+  },
 });
 const images = await ImageStore.open({
   dir: config.stateDir,
@@ -100,21 +108,29 @@ const hub = new RouteHub({
   activity: (uid) => actors.find(uid)?.noteActivity(Date.now()),
   log,
 });
-const metrics = createAteletMetrics(registry, ledger, {
+const metrics = createAteletMetrics(registry, {
   running: () => actors.all().filter((actor) => actor.hasSandbox).length,
   pending: () => actors.all().filter((actor) => actor.pendingGeneration !== undefined).length,
 });
 const troubles = new Troubles();
 const pageCache = new CacheWorkers();
+const memory = createMemoryMetrics(registry, {
+  ledger,
+  unwritten: () => cgroups.snapshots(),
+  heldUnlinkedBytes: () => pageCache.heldUnlinkedBytes(config.stateDir),
+});
 const writeBack = new WriteBack({
   cache: pageCache,
   tight: async (bytes) => {
-    const pod = await cgroups.pod();
-    return ledger.tight(bytes, pod.limitBytes - pod.usageBytes + pod.cleanCacheBytes);
+    const free = await freeBytes(await cgroups.pod());
+    return ledger.tight(bytes, free);
   },
   log,
+  flushed: () => {
+    memory.forcedFlushes.inc();
+  },
   gaveUp: (message) => {
-    metrics.overdueLoans.inc();
+    memory.overdueLoans.inc();
     troubles.note("SnapshotNotOnDisk", message);
   },
   signal: ending.signal,
@@ -240,6 +256,14 @@ const server = await startRpcServer({
 const metricsServer = await startMetricsServer({
   listen: `${config.metricsListen.host}:${config.metricsListen.port}`,
   registry,
+  debug: {
+    "/debug/ledger": async () => ({
+      ledger: ledger.state(),
+      pod: await cgroups.pod(),
+      unwritten: await cgroups.snapshots(),
+      followed: writeBack.followed(),
+    }),
+  },
   readyz: { ending: () => (stopping.signal.aborted ? "the atelet is shutting down" : undefined) },
   log,
 });

@@ -1,5 +1,4 @@
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
-import { type Ledger } from "./ledger/contract.ts";
 
 /** From the 55 ms of a warm restore to the deadlines of a cold one. */
 const SECONDS_BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 1, 2.5, 5, 10, 30, 60];
@@ -10,7 +9,6 @@ export interface AteletMetrics {
   crashes: Counter;
   crashLoops: Counter;
   uploads: Counter<"outcome">;
-  overdueLoans: Counter;
   logBytes: Counter;
   droppedLogBytes: Counter;
   tombstones: Gauge;
@@ -25,38 +23,13 @@ export interface ActorCounts {
   pending(): number;
 }
 
-export function createAteletMetrics(registry: Registry, ledger: Ledger, actors: ActorCounts): AteletMetrics {
+export function createAteletMetrics(registry: Registry, actors: ActorCounts): AteletMetrics {
   const seconds = new Histogram({
     name: "substrate_atelet_operation_seconds",
     help: "Time of each phase of resumes and suspends.",
     labelNames: ["operation", "phase", "outcome"],
     buckets: SECONDS_BUCKETS,
     registers: [registry],
-  });
-  const ledgerBytes = new Gauge({
-    name: "substrate_ledger_bytes",
-    help: "The pod's memory by what it is promised to.",
-    labelNames: ["kind"],
-    registers: [registry],
-    collect() {
-      const { limitBytes, reserveBytes, bookedBytes, lentBytes } = ledger.state();
-      for (const [kind, bytes] of Object.entries({
-        limit: limitBytes,
-        reserve: reserveBytes,
-        booked: bookedBytes,
-        lent: lentBytes,
-      })) {
-        ledgerBytes.set({ kind }, bytes);
-      }
-    },
-  });
-  const waiting = new Gauge({
-    name: "substrate_ledger_waiting_placements",
-    help: "Placements that wait for room.",
-    registers: [registry],
-    collect() {
-      waiting.set(ledger.state().waiting);
-    },
   });
   const running = new Gauge({
     name: "substrate_atelet_running_actors",
@@ -114,11 +87,6 @@ export function createAteletMetrics(registry: Registry, ledger: Ledger, actors: 
     droppedLogBytes: new Counter({
       name: "substrate_atelet_actor_log_dropped_bytes_total",
       help: "Output of actors that was rotated away before the reader of standard output took it.",
-      registers: [registry],
-    }),
-    overdueLoans: new Counter({
-      name: "substrate_ledger_overdue_loans_total",
-      help: "Loans that were taken back though their files were not on disk within the bound: the disk is slow or broken.",
       registers: [registry],
     }),
     uploads: new Counter({

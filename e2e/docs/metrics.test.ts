@@ -1,4 +1,5 @@
 import { MemoryLedger } from "@substrate/atelet/ledger/ledger.ts";
+import { createMemoryMetrics } from "@substrate/atelet/memory-metrics.ts";
 import { createAteletMetrics } from "@substrate/atelet/metrics.ts";
 import { OperatorMetrics } from "@substrate/operator/metrics.ts";
 import { RouterMetrics } from "@substrate/router/metrics.ts";
@@ -16,9 +17,11 @@ function operator(registry: Registry): void {
 }
 
 function atelet(registry: Registry): void {
-  createAteletMetrics(registry, new MemoryLedger({ limitBytes: 1, reserveBytes: 0 }), {
-    running: () => 0,
-    pending: () => 0,
+  createAteletMetrics(registry, { running: () => 0, pending: () => 0 });
+  createMemoryMetrics(registry, {
+    ledger: new MemoryLedger({ limitBytes: 1, reserveBytes: 0 }),
+    unwritten: () => Promise.resolve({ dirtyBytes: 0, writebackBytes: 0 }),
+    heldUnlinkedBytes: () => Promise.resolve(0),
   });
 }
 

@@ -68,7 +68,7 @@ describe("a counting program", () => {
   it("goes on after a checkpoint that is undone by resume", async () => {
     const { id } = place.spec;
     const imageDir = await rig.imageDir("undone");
-    await rig.cgroups.moveToSnapshots(id);
+    await rig.cgroups.moveToSnapshots(id, { lent: true });
     await rig.runtime.pause(id);
     expect(await rig.runtime.checkpoint(id, imageDir, { direct: false })).toBeGreaterThan(mib);
     expect(await rig.runtime.list()).toMatchObject([{ id, status: "paused" }]);
@@ -147,7 +147,7 @@ describe("a program that holds memory", () => {
     expect(await answer(place, "GET", "/digest")).toBe(digest);
 
     const imageDir = await rig.imageDir("large");
-    await rig.cgroups.moveToSnapshots(id);
+    await rig.cgroups.moveToSnapshots(id, { lent: true });
     await rig.runtime.pause(id);
     const size = await rig.runtime.checkpoint(id, imageDir, { direct: false });
     expect(size).toBeGreaterThan(heldMiB * mib);

@@ -33,7 +33,7 @@ it("serves metrics, health, and readiness with its reasons", async () => {
   expect(await fetchText("/readyz")).toEqual([503, "watch: no watch yet\nlease: lost\n"]);
   problem = undefined;
   expect(await fetchText("/readyz?verbose")).toEqual([503, "lease: lost\n"]);
-  expect(await fetchText("/")).toEqual([404, "not found; there are /metrics, /healthz and /readyz\n"]);
+  expect(await fetchText("/")).toEqual([404, "not found; there are /metrics, /healthz, /readyz\n"]);
 });
 
 it("says which address it cannot have", async () => {

@@ -21,6 +21,8 @@ export interface MetricsServerOptions {
   healthz?: Record<string, Check>;
   /** As healthz; 503 means: send no work yet. */
   readyz?: Record<string, Check>;
+  /** What people may look at, by path, as JSON: "/debug/…". */
+  debug?: Record<string, () => Promise<unknown>>;
   log: Logger;
 }
 
@@ -29,7 +31,7 @@ const checkTimeoutMs = 2_000;
 
 /** Serves `/metrics`, `/healthz` and `/readyz`; rejects when the address cannot be bound. */
 export async function startMetricsServer(options: MetricsServerOptions): Promise<Listening> {
-  const { registry, log } = options;
+  const { registry, log, debug = {} } = options;
   const answer = async (path: string, response: ServerResponse): Promise<void> => {
     if (path === "/metrics") {
       const body = await registry.metrics();
@@ -39,10 +41,12 @@ export async function startMetricsServer(options: MetricsServerOptions): Promise
       response
         .writeHead(failed.length === 0 ? 200 : 503, { "content-type": "text/plain; charset=utf-8" })
         .end(failed.length === 0 ? "ok\n" : `${failed.join("\n")}\n`);
+    } else if (debug[path] !== undefined) {
+      const body = `${JSON.stringify(await debug[path](), null, 2)}\n`;
+      response.writeHead(200, { "content-type": "application/json" }).end(body);
     } else {
-      response
-        .writeHead(404, { "content-type": "text/plain" })
-        .end("not found; there are /metrics, /healthz and /readyz\n");
+      const paths = ["/metrics", "/healthz", "/readyz", ...Object.keys(debug)];
+      response.writeHead(404, { "content-type": "text/plain" }).end(`not found; there are ${paths.join(", ")}\n`);
     }
   };
   const server = createServer((request, response) => {

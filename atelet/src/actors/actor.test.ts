@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { chmod, open, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { chmod, open, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { SubstrateError } from "@substrate/lib/errors.ts";
@@ -404,7 +404,7 @@ describe("rules of snapshot memory (writeback.md)", () => {
     await actor.resume();
     const gate = Promise.withResolvers<undefined>();
     const busy = [0, 1].map(() => node.snapshotSlots(() => gate.promise));
-    const take = vi.spyOn(node.ledger, "take");
+    const take = vi.spyOn(node.ledger, "borrow");
     const suspended = suspend(actor);
     await vi.waitFor(() => {
       expect(node.snapshotSlots.pendingCount).toBe(1);
@@ -413,6 +413,39 @@ describe("rules of snapshot memory (writeback.md)", () => {
     gate.resolve(undefined);
     await Promise.all([...busy, suspended]);
     expect(take).toHaveBeenCalledOnce();
+  });
+
+  it("R6: what is lent is written through the page cache, and without a loan as its group says", async () => {
+    const actor = await granted();
+    await actor.resume();
+    const checkpoint = vi.spyOn(node.runtime, "checkpoint");
+    await suspend(actor);
+    await actor.resume();
+    const all = node.ledger.state();
+    const taken = node.ledger.take(all.unbookedBytes, all.unbookedBytes);
+    await suspend(actor);
+    taken?.return();
+    const how = checkpoint.mock.calls.map((call): unknown => call.at(2));
+    expect(how).toEqual([{ direct: false }, { direct: true }]);
+  });
+
+  it("R9: what is followed has its final name, whatever was saved", async () => {
+    const actor = await granted();
+    const follow = vi.spyOn(node.context.writeBack, "follow");
+    await actor.resume();
+    await suspend(actor);
+    await actor.resume();
+    const how = { mode: "ASYNC", force: false, fidelity: "Rootfs" } as const;
+    await actor.suspend({ operationId: randomUUID(), targetGeneration: target(actor), ...how });
+    const paths = follow.mock.calls.map(([files]) => files);
+    expect(paths).toEqual([
+      [join(actor.generations.path(1), "pages.img")],
+      [join(actor.generations.path(2), "rootfs.tar")],
+    ]);
+    await stat(paths[1]?.[0] ?? "");
+    await vi.waitFor(() => {
+      expect(node.ledger.state().lentBytes).toBe(0);
+    });
   });
 
   it("R17: the actor's processes are moved out before its image is written", async () => {

@@ -9,7 +9,7 @@ import { type HeldOrigin } from "../origins/origins.ts";
 import { type Stored } from "../store/snapshots.ts";
 import { type ActorVolumes, volumeFile } from "../volumes/actor-volumes.ts";
 import { packFolder } from "../volumes/archive.ts";
-import { borrow, followImage } from "./suspend.ts";
+import { borrow, follow } from "./suspend.ts";
 import { type NodeContext } from "./node-context.ts";
 import { type Program, type StoredPrefix } from "./record.ts";
 import { ownerOf, transferDir } from "./stored-copy.ts";
@@ -41,7 +41,7 @@ export function keepGolden(options: GoldenOptions): Promise<HeldOrigin> {
     node.snapshotSlots(async () => {
       const loan = await borrow({ node, sandboxId: id, log });
       try {
-        await writeImage(options, join(dir, "image"), { direct: loan === undefined });
+        await writeImage(options, join(dir, "image"), { lent: loan !== undefined });
         await options.stop();
         volumes.started({ cold: true });
         await volumes.detach();
@@ -60,7 +60,7 @@ export function keepGolden(options: GoldenOptions): Promise<HeldOrigin> {
       return {
         facts: { name: target.name, ...of, createdAtMs: Date.now(), volumes: names, rootfsTar: false },
         placed: (imageDir) => {
-          if (loan !== undefined) followImage({ node, log }, imageDir, loan);
+          if (loan !== undefined) follow({ node, log }, imageDir, "Memory", loan);
         },
       };
     }),
@@ -70,14 +70,14 @@ export function keepGolden(options: GoldenOptions): Promise<HeldOrigin> {
 async function writeImage(
   { node, id, slot, phases }: GoldenOptions,
   imageDir: string,
-  how: { direct: boolean },
+  how: { lent: boolean },
 ): Promise<void> {
-  await phases.run("pause", async () => {
+  const moved = await phases.run("pause", async () => {
     await node.network.block(slot);
     await node.runtime.pause(id);
-    await node.cgroups.moveToSnapshots(id);
+    return node.cgroups.moveToSnapshots(id, how);
   });
-  await phases.run("checkpoint", () => node.runtime.checkpoint(id, imageDir, how));
+  await phases.run("checkpoint", () => node.runtime.checkpoint(id, imageDir, moved));
 }
 
 /** Writes a golden snapshot under the prefix of its Snapshot object. Idempotent. */

@@ -3,6 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { type Phases } from "@substrate/lib/phases.ts";
+import { freeBytes } from "../cgroups/cgroups.ts";
 import { type Loan } from "../ledger/contract.ts";
 import { type ActorVolumes } from "../volumes/actor-volumes.ts";
 import { ROOTFS_TAR } from "./beginning.ts";
@@ -13,11 +14,13 @@ import { type Running } from "./running.ts";
 
 /** writeback.md: what an image needs beyond the actor's shared memory. */
 const IMAGE_MARGIN_BYTES = 32 * 2 ** 20;
+/** What the end of a warm sandbox takes: a snapshot that is written at disk speed takes longer. */
+const WARM_BACK_WITHIN_MS = 500;
 /** How long a program may take to end when only its volumes are saved, if its drainTimeout is longer. */
 const END_WITHIN_MS = 10_000;
 const END_LOOK_MS = 20;
-/** What holds an image's memory; the rest is small. */
-const PAGES_FILE = "pages.img";
+/** What is large of a generation of each kind. */
+const LARGE_FILE = { Memory: "pages.img", Rootfs: ROOTFS_TAR } as const;
 
 export interface CheckpointOptions {
   node: NodeContext;
@@ -40,11 +43,10 @@ export async function checkpoint(options: CheckpointOptions): Promise<Generation
   return node.snapshotSlots(async () => {
     phases.add("slotWait", performance.now() - queuedMs);
     if (options.fidelity === "Data") return saveData(options);
-    // What Rootfs writes is small, and goes the usual way.
-    const loan =
-      options.fidelity === "Memory"
-        ? await phases.run("borrow", () => borrow({ node, sandboxId: options.running.sandboxId, log: options.log }))
-        : undefined;
+    // The changes of a root file system are within the sandbox's memory, too: that much is lent for either.
+    const loan = await phases.run("borrow", () =>
+      borrow({ node, sandboxId: options.running.sandboxId, log: options.log }),
+    );
     let generation: Generation;
     try {
       generation = await writeImage(options, loan);
@@ -52,7 +54,7 @@ export async function checkpoint(options: CheckpointOptions): Promise<Generation
       loan?.return();
       throw error;
     }
-    if (loan !== undefined) followImage(options, options.generations.path(generation.generation), loan);
+    if (loan !== undefined) follow(options, options.generations.path(generation.generation), options.fidelity, loan);
     return generation;
   });
 }
@@ -63,12 +65,13 @@ export async function borrow({
   sandboxId,
   log,
 }: Pick<CheckpointOptions, "node" | "log"> & { sandboxId: string }): Promise<Loan | undefined> {
-  const [actor, pod] = await Promise.all([node.cgroups.actor(sandboxId), node.cgroups.pod()]);
-  const free = pod.limitBytes - pod.usageBytes + pod.cleanCacheBytes;
-  const wanted = actor.shmemBytes + IMAGE_MARGIN_BYTES;
-  const loan = node.ledger.take(wanted, free);
+  const { shmemBytes } = await node.cgroups.actor(sandboxId);
+  const wanted = shmemBytes + IMAGE_MARGIN_BYTES;
+  const free = async (): Promise<number> => freeBytes(await node.cgroups.pod());
+  const loan = await node.ledger.borrow(wanted, free, { withinMs: WARM_BACK_WITHIN_MS });
   if (loan === undefined) {
-    log.info("no memory to lend: the snapshot is written at disk speed", { wanted, free, ...node.ledger.state() });
+    const state = { free: await free(), ...node.ledger.state() };
+    log.info("no memory to lend: the snapshot is written at disk speed", { wanted, ...state });
   }
   return loan;
 }
@@ -78,18 +81,19 @@ async function writeImage(options: CheckpointOptions, loan: Loan | undefined): P
   const { sandboxId } = running;
   const number = (generations.newest()?.generation ?? 0) + 1;
   const dir = await generations.begin(number);
+  let direct = false;
   try {
     await phases.run("pause", async () => {
       if (!running.cut) {
         await node.network.block(running.slot);
         await node.runtime.pause(sandboxId);
       }
-      await node.cgroups.moveToSnapshots(sandboxId);
+      ({ direct } = await node.cgroups.moveToSnapshots(sandboxId, { lent: loan !== undefined }));
     });
     await phases.run("checkpoint", async () => {
       if (options.fidelity === "Rootfs") await node.runtime.saveRootfs(sandboxId, join(dir, ROOTFS_TAR));
-      // R6: without a loan the write goes around the page cache, at disk speed.
-      else await node.runtime.checkpoint(sandboxId, dir, { direct: loan === undefined });
+      // R6: without a loan the write goes around the page cache where its group can't bound it, at disk speed.
+      else await node.runtime.checkpoint(sandboxId, dir, { direct });
     });
     return await phases.run("persist", () => commit(options, number));
   } catch (error) {
@@ -187,12 +191,13 @@ async function undo(
 }
 
 /** R9: only now do the files have their final names. R12, R15: the loan comes back when they are clean, gone or overdue. */
-export function followImage(
+export function follow(
   { node, log }: Pick<CheckpointOptions, "node" | "log">,
   imageDir: string,
+  fidelity: "Memory" | "Rootfs",
   loan: Loan,
 ): void {
-  node.writeBack.follow([join(imageDir, PAGES_FILE)], loan).then(
+  node.writeBack.follow([join(imageDir, LARGE_FILE[fidelity])], loan).then(
     (result) => log.debug("snapshot left the page cache's dirty list", { imageDir, result }),
     (error: unknown) => log.warn("write-back of a snapshot ended early", { imageDir, error }),
   );

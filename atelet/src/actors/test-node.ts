@@ -217,6 +217,7 @@ class FakeRouters implements Requests {
 const memory = {
   usageBytes: 0,
   limitBytes: 2 ** 30,
+  limited: true,
   shmemBytes: 0,
   cleanCacheBytes: 0,
   dirtyBytes: 0,
@@ -227,7 +228,11 @@ function fakeCgroups(moves: string[], limits: LimitsHit): Cgroups {
   return {
     create: (id) => Promise.resolve(`/actors/${id}`),
     path: (id) => `/actors/${id}`,
-    moveToSnapshots: (id) => Promise.resolve(void moves.push(`out ${id}`)),
+    moveToSnapshots: (id, { lent }) => {
+      moves.push(`out ${id}`);
+      return Promise.resolve({ direct: !lent });
+    },
+    snapshots: () => Promise.resolve({ dirtyBytes: 0, writebackBytes: 0 }),
     moveBack: (id) => Promise.resolve(void moves.push(`back ${id}`)),
     actor: () => Promise.resolve(memory),
     pod: () => Promise.resolve(memory),
@@ -324,7 +329,7 @@ export class TestNode {
     await mkdir(actorsDir, { recursive: true });
     await mkdir(join(this.dir, "rootfs"), { recursive: true });
     const stores = new Stores(new Map([["default", storeSettings("default", `file://${this.storeDir}`)]]));
-    const metrics = createAteletMetrics(new Registry(), this.ledger, { running: () => 0, pending: () => 0 });
+    const metrics = createAteletMetrics(new Registry(), { running: () => 0, pending: () => 0 });
     this.tombstones = new Tombstones({
       dir: join(this.dir, "tombstones"),
       store: (name) => stores.get(name),
@@ -364,6 +369,7 @@ export class TestNode {
       writeBack: new WriteBack({
         cache: cleanCache,
         tight: () => Promise.resolve(false),
+        flushed: () => undefined,
         gaveUp: () => undefined,
         log,
         signal: this.#ending.signal,

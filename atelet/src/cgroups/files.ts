@@ -64,8 +64,19 @@ export async function removeGroup(folder: string, deadlineMs: number): Promise<b
   }
 }
 
-export async function nodeMemoryBytes(): Promise<number> {
-  const match = /^MemTotal:\s+(\d+) kB/m.exec(await readFile("/proc/meminfo", "utf8"));
-  if (match === null) throw new SubstrateError("INTERNAL", "/proc/meminfo has no MemTotal: is /proc mounted?");
-  return Number(match[1]) * 1024;
+export function nodeMemoryBytes(): Promise<number> {
+  return meminfo("MemTotal");
+}
+
+/** What the machine can give to anybody at once, clean page cache included. */
+export function availableMemoryBytes(): Promise<number> {
+  return meminfo("MemAvailable");
+}
+
+async function meminfo(name: string): Promise<number> {
+  const text = await readFile("/proc/meminfo", "utf8");
+  const line = text.split("\n").find((candidate) => candidate.startsWith(`${name}:`));
+  const kib = Number.parseInt(line?.slice(name.length + 1) ?? "", 10);
+  if (Number.isNaN(kib)) throw new SubstrateError("INTERNAL", `/proc/meminfo has no ${name}: is /proc mounted?`);
+  return kib * 1024;
 }

@@ -3,7 +3,7 @@ import { join } from "node:path";
 
 import { SubstrateError } from "@substrate/lib/errors.ts";
 
-import { type CgroupMemory, type Cgroups, type LimitsHit } from "./cgroups.ts";
+import { type CgroupMemory, type Cgroups, type LimitsHit, type Unwritten } from "./cgroups.ts";
 import { codeOf, counter, groupsIn, nodeMemoryBytes, processesIn, readControl, removeGroup } from "./files.ts";
 
 /** Controllers that limit an actor; the snapshots' group exists in these. */
@@ -40,10 +40,11 @@ export class CgroupsV1 implements Cgroups {
     return this.path(id);
   }
 
-  async moveToSnapshots(id: string): Promise<void> {
-    const snapshots = `${this.#parent}/snapshots`;
+  async moveToSnapshots(id: string, { lent }: { lent: boolean }): Promise<{ direct: boolean }> {
+    const snapshots = this.#snapshots;
     for (const controller of moved) await mkdir(this.#folder(controller, snapshots), { recursive: true });
     await Promise.all(moved.map((controller) => this.#move(controller, this.path(id), snapshots)));
+    return { direct: !lent };
   }
 
   async moveBack(id: string): Promise<void> {
@@ -88,6 +89,11 @@ export class CgroupsV1 implements Cgroups {
     return this.#memory(this.#parent);
   }
 
+  async snapshots(): Promise<Unwritten> {
+    const stat = await readControl(join(this.#folder("memory", this.#snapshots), "memory.stat"));
+    return { dirtyBytes: counter(stat, "total_dirty"), writebackBytes: counter(stat, "total_writeback") };
+  }
+
   async remove(id: string): Promise<void> {
     await this.#removeLeaf(id, "is to be removed");
   }
@@ -105,6 +111,10 @@ export class CgroupsV1 implements Cgroups {
         ),
       );
     }
+  }
+
+  get #snapshots(): string {
+    return `${this.#parent}/snapshots`;
   }
 
   #folder(controller: string, group: string): string {
@@ -172,9 +182,11 @@ export class CgroupsV1 implements Cgroups {
     const writebackBytes = total("writeback");
     const shmemBytes = total("shmem");
     const limit = stat.get("hierarchical_memory_limit") ?? Number.POSITIVE_INFINITY;
+    const nodeBytes = await nodeMemoryBytes();
     return {
       usageBytes: Number(usage),
-      limitBytes: Math.min(limit, await nodeMemoryBytes()),
+      limitBytes: Math.min(limit, nodeBytes),
+      limited: limit < nodeBytes,
       shmemBytes,
       cleanCacheBytes: Math.max(0, total("cache") - shmemBytes - dirtyBytes - writebackBytes),
       dirtyBytes,

@@ -33,6 +33,7 @@ it("reads use and what of it is free at any moment, under the lowest limit above
   const expected = {
     usageBytes: 12100,
     limitBytes: 160000000,
+    limited: true,
     shmemBytes: 5000,
     cleanCacheBytes: 2500,
     dirtyBytes: 1000,
@@ -49,7 +50,8 @@ it("takes the machine's memory for a limit where there is none, and says what a 
   await expect(new CgroupsV2(mount, "").pod()).rejects.toThrow("no memory.current");
   await put("memory.current", "12100\n");
   const total = /^MemTotal:\s+(\d+)/m.exec(await readFile("/proc/meminfo", "utf8"))?.[1];
-  expect((await new CgroupsV2(mount, "").pod()).limitBytes).toBe(Number(total) * 1024);
+  const pod = await new CgroupsV2(mount, "").pod();
+  expect([pod.limitBytes, pod.limited]).toEqual([Number(total) * 1024, false]);
 });
 
 it("tells which limits were hit, also of a group that is gone or a kernel without pids.peak", async () => {
@@ -90,6 +92,26 @@ it("makes room for a group, lists those that are there or away for a snapshot, a
   await cgroups.destroy();
   expect(await cgroups.list()).toEqual([]);
   await expect(readFile(join(mount, "pod/actors"))).rejects.toThrow("ENOENT");
+});
+
+it("R6: without a loan an actor is moved to where writing beyond a bound is slowed down, and to no such place with one", async () => {
+  const cgroups = new CgroupsV2(mount, "/pod");
+  const high = (group: string): Promise<string> => readFile(join(mount, "pod", group, "memory.high"), "utf8");
+  expect(await cgroups.moveToSnapshots("a", { lent: true })).toEqual({ direct: false });
+  await expect(high("snapshots")).rejects.toThrow("ENOENT");
+  expect(await cgroups.moveToSnapshots("b", { lent: false })).toEqual({ direct: false });
+  expect(await high("unlent")).toBe(String(64 * 2 ** 20));
+  expect((await cgroups.list()).sort()).toEqual(["a", "b"]);
+  await cgroups.moveBack("b");
+  expect(await cgroups.list()).toEqual(["a"]);
+});
+
+it("R17: tells what snapshots have in memory that is not on the disk, lent for or not", async () => {
+  const cgroups = new CgroupsV2(mount, "/pod");
+  expect(await cgroups.snapshots()).toEqual({ dirtyBytes: 0, writebackBytes: 0 });
+  await put("pod/snapshots/memory.stat", stat);
+  await put("pod/unlent/memory.stat", stat);
+  expect(await cgroups.snapshots()).toEqual({ dirtyBytes: 2000, writebackBytes: 1000 });
 });
 
 it("never writes process 0, which the kernel would take for the atelet itself", async () => {

@@ -3,7 +3,7 @@ import { dirname, join } from "node:path";
 
 import { SubstrateError } from "@substrate/lib/errors.ts";
 
-import { type CgroupMemory, type Cgroups, type LimitsHit } from "./cgroups.ts";
+import { type CgroupMemory, type Cgroups, type LimitsHit, type Unwritten } from "./cgroups.ts";
 import { codeOf, counter, groupsIn, nodeMemoryBytes, processesIn, readControl, removeGroup } from "./files.ts";
 
 /** Period of the CPU quota in microseconds: the kernel's default. */
@@ -15,9 +15,15 @@ const removeTimeoutMs = 10_000;
 const killAfterMs = 2_000;
 
 /**
- * cgroup v2: <mount>/<pod>/{supervisor,actors/<id>,snapshots/<id>}. Limits of actors/<id> are set by the runtime, which
- * also gives each level its controllers. Memory is charged to `snapshots` as a whole: it gives its children none, so
- * that they can go while the page cache of images stays.
+ * R6: of snapshots for which nothing could be lent, what they may have in memory together before who writes is slowed
+ * down to the disk's speed. Never a reason to kill.
+ */
+const unlentBytes = 64 * 2 ** 20;
+
+/**
+ * cgroup v2: <mount>/<pod>/{supervisor,actors/<id>,snapshots/<id>,unlent/<id>}. Limits of actors/<id> are set by the runtime, which
+ * also gives each level its controllers. Memory is charged to `snapshots` and `unlent` as a whole: they give their
+ * children none, so that these can go while the page cache of images stays.
  */
 export class CgroupsV2 implements Cgroups {
   readonly #mount: string;
@@ -43,14 +49,19 @@ export class CgroupsV2 implements Cgroups {
     return this.path(id);
   }
 
-  async moveToSnapshots(id: string): Promise<void> {
-    await mkdir(this.#folder(this.#away(id)), { recursive: true });
-    await this.#move(this.path(id), this.#away(id));
+  async moveToSnapshots(id: string, { lent }: { lent: boolean }): Promise<{ direct: boolean }> {
+    const to = lent ? this.#lent(id) : this.#unlent(id);
+    await mkdir(this.#folder(to), { recursive: true });
+    if (!lent) await writeFile(join(this.#folder(dirname(to)), "memory.high"), String(unlentBytes));
+    await this.#move(this.path(id), to);
+    return { direct: false };
   }
 
   async moveBack(id: string): Promise<void> {
-    await this.#move(this.#away(id), this.path(id));
-    await this.#remove(this.#away(id), performance.now() + removeTimeoutMs);
+    for (const away of [this.#lent(id), this.#unlent(id)]) {
+      await this.#move(away, this.path(id));
+      await this.#remove(away, performance.now() + removeTimeoutMs);
+    }
   }
 
   async limitCpu(id: string, cpuMillis: number): Promise<void> {
@@ -84,27 +95,40 @@ export class CgroupsV2 implements Cgroups {
     return this.#memory(this.#pod);
   }
 
+  async snapshots(): Promise<Unwritten> {
+    const stats = await Promise.all(
+      ["snapshots", "unlent"].map((name) => readControl(join(this.#folder(`${this.#pod}/${name}`), "memory.stat"))),
+    );
+    const total = (key: string): number => stats.reduce((sum, stat) => sum + counter(stat, key), 0);
+    return { dirtyBytes: total("file_dirty"), writebackBytes: total("file_writeback") };
+  }
+
   async remove(id: string): Promise<void> {
     await this.#removeAll(id, "is to be removed");
   }
 
   async list(): Promise<string[]> {
     const lists = await Promise.all(
-      ["actors", "snapshots"].map((name) => groupsIn(this.#folder(`${this.#pod}/${name}`))),
+      ["actors", "snapshots", "unlent"].map((name) => groupsIn(this.#folder(`${this.#pod}/${name}`))),
     );
     return [...new Set(lists.flat())];
   }
 
   async destroy(): Promise<void> {
     for (const id of await this.list()) await this.remove(id);
-    for (const name of ["actors", "snapshots"]) {
+    for (const name of ["actors", "snapshots", "unlent"]) {
       await this.#remove(`${this.#pod}/${name}`, performance.now() + removeTimeoutMs);
     }
   }
 
-  /** Where an actor's processes are while their memory is written to an image. */
-  #away(id: string): string {
+  /** Where an actor's processes are while their memory is written to an image for which as much memory was lent. */
+  #lent(id: string): string {
     return `${this.#pod}/snapshots/${id}`;
+  }
+
+  /** Where they are without a loan: the kernel slows down who writes more than the disk takes (R6). */
+  #unlent(id: string): string {
+    return `${this.#pod}/unlent/${id}`;
   }
 
   #folder(group: string): string {
@@ -143,7 +167,7 @@ export class CgroupsV2 implements Cgroups {
   async #removeAll(id: string, why: string): Promise<void> {
     const deadlineMs = performance.now() + removeTimeoutMs;
     await Promise.all(
-      [this.path(id), this.#away(id)].map(async (group) => {
+      [this.path(id), this.#lent(id), this.#unlent(id)].map(async (group) => {
         if (await this.#remove(group, deadlineMs)) return;
         const pids = await processesIn(this.#folder(group));
         throw new SubstrateError(
@@ -185,9 +209,11 @@ export class CgroupsV2 implements Cgroups {
     const shmemBytes = counter(stat, "shmem");
     const dirtyBytes = counter(stat, "file_dirty");
     const writebackBytes = counter(stat, "file_writeback");
+    const nodeBytes = await nodeMemoryBytes();
     return {
       usageBytes: Number(usage),
-      limitBytes: Math.min(limit, await nodeMemoryBytes()),
+      limitBytes: Math.min(limit, nodeBytes),
+      limited: limit < nodeBytes,
       shmemBytes,
       cleanCacheBytes: Math.max(0, counter(stat, "file") - shmemBytes - dirtyBytes - writebackBytes),
       dirtyBytes,

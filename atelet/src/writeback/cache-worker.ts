@@ -1,6 +1,6 @@
 import { Worker } from "node:worker_threads";
 import { scriptUrl } from "@substrate/lib/script-url.ts";
-import { type CacheOperation, type CacheReply, type CacheRequest, type CacheResult } from "./worker.ts";
+import { type CacheReply, type CacheRequest, type CacheResult } from "./worker.ts";
 import { type CacheState, type Eviction, type PageCache, type PinnedFile } from "./page-cache.ts";
 
 export interface AsyncPageCache {
@@ -30,9 +30,12 @@ export class CacheWorkers implements AsyncPageCache {
   #nextId = 1;
 
   inspect(file: PinnedFile): Promise<CacheState> {
-    return this.#call("inspect", file, (call) => {
-      void this.#looking.do(call);
-    });
+    return this.#look({ id: this.#nextId++, operation: "inspect", file });
+  }
+
+  /** See `heldUnlinkedBytes`. */
+  heldUnlinkedBytes(dir: string): Promise<number> {
+    return this.#look({ id: this.#nextId++, operation: "heldUnlinkedBytes", dir });
   }
 
   writeOut(file: PinnedFile): Promise<boolean> {
@@ -47,8 +50,14 @@ export class CacheWorkers implements AsyncPageCache {
     await Promise.all([this.#looking, ...this.#changing].map((thread) => thread.close()));
   }
 
+  #look<T extends CacheResult>(request: CacheRequest): Promise<T> {
+    return this.#call(request, (call) => {
+      void this.#looking.do(call);
+    });
+  }
+
   #change<T extends "writeOut" | "evict">(operation: T, file: PinnedFile): Promise<ReturnType<PageCache[T]>> {
-    return this.#call(operation, file, (call) => {
+    return this.#call({ id: this.#nextId++, operation, file }, (call) => {
       this.#queue.push(call);
       this.#next();
     });
@@ -64,13 +73,8 @@ export class CacheWorkers implements AsyncPageCache {
     }
   }
 
-  #call<T extends CacheOperation>(
-    operation: T,
-    file: PinnedFile,
-    begin: (call: Call) => void,
-  ): Promise<ReturnType<PageCache[T]>> {
+  #call<T extends CacheResult>(request: CacheRequest, begin: (call: Call) => void): Promise<T> {
     return new Promise((resolve, reject) => {
-      const request = { id: this.#nextId++, operation, file };
       // what a worker answers is what its operation returns
       begin({ request, resolve: resolve as (result: CacheResult) => void, reject });
     });

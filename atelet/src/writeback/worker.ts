@@ -1,26 +1,35 @@
 import { parentPort } from "node:worker_threads";
+import { heldUnlinkedBytes } from "./held-unlinked.ts";
 import { kernelCalls } from "./kernel-calls.ts";
 import { type PageCache, pageCache, type PinnedFile } from "./page-cache.ts";
 
-export type CacheOperation = keyof PageCache;
+type Operations = PageCache & { heldUnlinkedBytes: typeof heldUnlinkedBytes };
 
-export interface CacheRequest {
-  id: number;
-  operation: CacheOperation;
-  file: PinnedFile;
-}
+export type CacheRequest = { id: number } & (
+  { operation: keyof PageCache; file: PinnedFile } | { operation: "heldUnlinkedBytes"; dir: string }
+);
 
-export type CacheResult = ReturnType<PageCache[CacheOperation]>;
+export type CacheResult = ReturnType<Operations[CacheRequest["operation"]]>;
 export type CacheReply = { id: number; result: CacheResult } | { id: number; error: string };
 
 const cache = pageCache(kernelCalls());
 
-parentPort?.on("message", ({ id, operation, file }: CacheRequest) => {
+function answer(request: CacheRequest): CacheResult {
+  if (request.operation === "heldUnlinkedBytes") return heldUnlinkedBytes(request.dir);
+  const { operation, file } = request;
+  try {
+    return cache[operation](file);
+  } catch (error) {
+    throw new Error(`${file.path}: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
+  }
+}
+
+parentPort?.on("message", (request: CacheRequest) => {
   let reply: CacheReply;
   try {
-    reply = { id, result: cache[operation](file) };
+    reply = { id: request.id, result: answer(request) };
   } catch (error) {
-    reply = { id, error: `${file.path}: ${error instanceof Error ? error.message : String(error)}` };
+    reply = { id: request.id, error: error instanceof Error ? error.message : String(error) };
   }
   parentPort?.postMessage(reply);
 });

@@ -41,6 +41,7 @@ function writeBack(options: {
     cache: options.cache ?? worker,
     tight: () => Promise.resolve(options.tight ?? false),
     log,
+    flushed: () => undefined,
     gaveUp: options.gaveUp ?? (() => undefined),
     boundMs: options.boundMs ?? 60_000,
     signal: options.signal ?? new AbortController().signal,

@@ -9,11 +9,20 @@ export interface WriteBackOptions {
   /** R3: whether this much memory is wanted elsewhere; only then write-out is started. */
   tight: (bytes: number) => Promise<boolean>;
   log: Logger;
+  /** R25: called for every file whose write-out was started. */
+  flushed: () => void;
   /** R15: called for every loan that came back only because the bound had passed, with what to tell a person. */
   gaveUp: (message: string) => void;
   /** R15. Default 10 minutes. */
   boundMs?: number;
   signal: AbortSignal;
+}
+
+/** Files that are not known to be on the disk, and what was lent for them. */
+export interface Followed {
+  paths: readonly string[];
+  bytes: number;
+  since: Date;
 }
 
 export type WriteBackResult = "clean" | "gone" | "gave up";
@@ -28,9 +37,15 @@ const LAST_POLL_MS = 3000;
  */
 export class WriteBack {
   readonly #options: WriteBackOptions;
+  readonly #followed = new Set<Followed>();
 
   constructor(options: WriteBackOptions) {
     this.#options = options;
+  }
+
+  /** Oldest first. */
+  followed(): readonly Followed[] {
+    return [...this.#followed];
   }
 
   /**
@@ -39,10 +54,13 @@ export class WriteBack {
    * @returns when every file is clean or gone, or the bound has passed.
    */
   async follow(paths: readonly string[], loan: Loan): Promise<WriteBackResult> {
+    const followed = { paths, bytes: loan.bytes, since: new Date() };
+    this.#followed.add(followed);
     try {
       const files = await Promise.all(paths.map(pinFile));
       return await this.#untilClean(files, loan.bytes);
     } finally {
+      this.#followed.delete(followed);
       loan.return();
     }
   }
@@ -72,7 +90,12 @@ export class WriteBack {
       }
       if (!writtenOut && (await this.#options.tight(bytes))) {
         writtenOut = true;
-        await Promise.all(waiting.map((file) => cache.writeOut(file)));
+        await Promise.all(
+          waiting.map(async (file) => {
+            this.#options.flushed();
+            await cache.writeOut(file);
+          }),
+        );
       }
       if (signal.aborted) return "gave up";
       await delay(pollMs, undefined, { signal }).catch(() => undefined);

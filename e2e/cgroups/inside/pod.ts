@@ -99,7 +99,7 @@ export async function podSeries(): Promise<void> {
       const before = await rig.cgroups.actor(id);
       const processes = control(cgroupPath, "cgroup.procs").split("\n").length;
       await rig.runtime.pause(id);
-      await rig.cgroups.moveToSnapshots(id);
+      await rig.cgroups.moveToSnapshots(id, { lent: true });
       strictEqual(control(cgroupPath, "cgroup.procs"), "");
       strictEqual(control(`snapshots/${id}`, "cgroup.procs").split("\n").length, processes);
       deepStrictEqual(await rig.cgroups.list(), [id]);
@@ -121,7 +121,7 @@ export async function podSeries(): Promise<void> {
   await checks.check("is suspended and leaves no group", async () => {
     const { id } = actor().spec;
     await rig.runtime.pause(id);
-    await rig.cgroups.moveToSnapshots(id);
+    await rig.cgroups.moveToSnapshots(id, { lent: true });
     await rig.runtime.checkpoint(id, await rig.imageDir("kept"), { direct: false });
     await rig.runtime.delete(id);
     await rig.cgroups.remove(id);
