@@ -12,6 +12,7 @@ import {
   ateletArguments,
   DOMAIN,
   issuePart,
+  type LocalStore,
   metricsUrls,
   operatorArguments,
   type Part,
@@ -63,6 +64,8 @@ export interface LocalClusterOptions {
   fsync?: boolean;
   /** Variables that the cluster's processes get besides this one's. */
   environment?: NodeJS.ProcessEnv;
+  /** Buckets of this machine beside the store `default`, which is a folder. */
+  stores?: readonly LocalStore[];
 }
 
 /** A running cluster on this machine. */
@@ -255,7 +258,8 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
     for (const folder of ["node", "store"]) mkdirSync(state.file(folder), { recursive: true, mode: 0o700 });
 
     const cgroup = new PodCgroup(state.id);
-    network = new PodNetwork(state.id, subnet, ports.apiserver);
+    const stores = options.stores ?? [];
+    network = new PodNetwork(state.id, subnet, [ports.apiserver, ...stores.map(({ port }) => port)]);
     const urls = metricsUrls(ports, addresses.pod);
     const node = (args: string[]): (() => ProcessCommand) => {
       return () => ({ program: process.execPath, arguments: args, environment });
@@ -294,7 +298,10 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
       atelet: createPod({
         ...files("atelet"),
         command: node(
-          ateletArguments(ateletIdentity, { nodeName, state, tools, address: addresses.pod, cgroupPath: cgroup.path }),
+          ateletArguments(ateletIdentity, {
+            ...{ nodeName, state, tools, stores },
+            ...{ address: addresses.pod, hostAddress: addresses.host, cgroupPath: cgroup.path },
+          }),
         ),
         graceMs: POD_GRACE_MS,
         say,

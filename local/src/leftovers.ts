@@ -52,7 +52,7 @@ export async function removeLeftovers(
   await Promise.all(others.map(({ name, identity }) => end(name, identity, signal)));
   const { subnet } = state.readSettings();
   if (subnet !== undefined) {
-    const network = new PodNetwork(state.id, subnet, 0);
+    const network = new PodNetwork(state.id, subnet, []);
     await network.remove();
     await network.release();
   }

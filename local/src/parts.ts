@@ -117,12 +117,27 @@ export function routerArguments(identity: PartIdentity, ports: PartPorts): strin
   ];
 }
 
+/** A bucket of an S3 server of this machine. */
+export interface LocalStore {
+  /** By which Templates name it. */
+  name: string;
+  bucket: string;
+  /** On loopback, plain HTTP. */
+  port: number;
+  /** Absolute: a folder with accessKeyId and secretAccessKey. */
+  credentialsDir: string;
+}
+
 export interface AteletSettings {
   nodeName: string;
   state: StateFolder;
   tools: ToolPaths;
   address: string;
+  /** The machine's, as the pod sees it. */
+  hostAddress: string;
   cgroupPath: string;
+  /** Beside `default`. */
+  stores: readonly LocalStore[];
 }
 
 /** The machine's own addresses: actors must not reach its services by them. */
@@ -134,7 +149,7 @@ function machineAddresses(): string[] {
 }
 
 export function ateletArguments(identity: PartIdentity, settings: AteletSettings): string[] {
-  const { nodeName, state, tools, address, cgroupPath } = settings;
+  const { nodeName, state, tools, address, hostAddress, cgroupPath, stores } = settings;
   return [
     join(root, "atelet/src/supervisor/main.ts"),
     ...common(identity),
@@ -156,6 +171,10 @@ export function ateletArguments(identity: PartIdentity, settings: AteletSettings
     tools.umoci,
     "--store",
     `default=file://${state.file("store")}`,
+    ...stores.flatMap(({ name, bucket, port, credentialsDir }) => [
+      ...["--store", `${name}=s3://${bucket}?endpoint=http://${hostAddress}:${port}`],
+      ...["--store-credentials", `${name}=${credentialsDir}`],
+    ]),
     "--cgroup-parent",
     cgroupPath,
     "--reserve-bytes",

@@ -30,25 +30,26 @@ export function pickSubnet(remembered: number | undefined): number {
 }
 
 /**
- * The pod's way to the machine: a veth pair, and one nftables table that lets the pod reach the API server, which
- * listens on loopback only, and nothing else of the machine.
+ * The pod's way to the machine: a veth pair, and one nftables table that lets the pod reach the API server and the
+ * stores that it is given, which listen on loopback only, and nothing else of the machine.
  */
 export class PodNetwork {
   readonly host: string;
   readonly pod: string;
   readonly #interface: string;
   readonly #table: string;
-  readonly #apiserverPort: number;
+  readonly #ports: readonly number[];
   readonly #range: string;
 
-  constructor(id: string, subnet: number, apiserverPort: number) {
+  /** @param ports of the machine's loopback that the pod reaches at `host`. */
+  constructor(id: string, subnet: number, ports: readonly number[]) {
     const { host, pod, range } = subnetAddresses(subnet);
     this.#range = range;
     this.host = host;
     this.pod = pod;
     this.#interface = `sub${id}`;
     this.#table = `substrate_${id}`;
-    this.#apiserverPort = apiserverPort;
+    this.#ports = ports;
   }
 
   /**
@@ -107,14 +108,15 @@ export class PodNetwork {
   }
 
   #rules(): string {
-    const [name, port] = [this.#interface, this.#apiserverPort];
+    const name = this.#interface;
+    const ports = `{ ${this.#ports.join(", ")} }`;
     return `
 table ip ${this.#table}
 delete table ip ${this.#table}
 table ip ${this.#table} {
   chain prerouting {
     type nat hook prerouting priority dstnat; policy accept;
-    iifname "${name}" ip daddr ${this.host} tcp dport ${port} dnat to 127.0.0.1:${port}
+    iifname "${name}" ip daddr ${this.host} tcp dport ${ports} dnat to 127.0.0.1
   }
   chain raw {
     type filter hook prerouting priority raw; policy accept;
@@ -124,7 +126,7 @@ table ip ${this.#table} {
   chain input {
     type filter hook input priority filter; policy accept;
     iifname "${name}" ct state established,related accept
-    iifname "${name}" ip daddr 127.0.0.1 tcp dport ${port} ct status dnat accept
+    iifname "${name}" ip daddr 127.0.0.1 tcp dport ${ports} ct status dnat accept
     iifname "${name}" drop
   }
   chain postrouting {
