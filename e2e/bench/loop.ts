@@ -1,6 +1,4 @@
 import { execFileSync } from "node:child_process";
-import { randomBytes } from "node:crypto";
-import { closeSync, openSync, unlinkSync, writeSync } from "node:fs";
 import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -11,6 +9,7 @@ import { openRig } from "../sandbox/open-rig.ts";
 import { answer, type SandboxRig } from "../sandbox/rig.ts";
 import { tools } from "../support/tools.ts";
 import { endpointOf } from "./direct.ts";
+import { level } from "./level.ts";
 import { type MeasuredActor, Product } from "./product.ts";
 import { rawDelete, rawLoaded, rawResume, type RawSandbox, rawStart, rawSuspend } from "./raw.ts";
 import { median, slope } from "./statistics.ts";
@@ -68,7 +67,7 @@ export async function loop(options: LoopOptions): Promise<LoopResult> {
           rows.push(row);
           options.say(format(row));
         }
-        await product.make({ name: "router", mib: 0, kind: "zero" }, reference, "10m");
+        await product.make({ name: "router", mib: 0, kind: "zero" }, reference, { detachDelay: "10m" });
         const routerAddedMs = await measureRouter(cluster.routerUrl, await endpointOf(cluster, "router"));
         await product.close();
         return { rounds: options.rounds, rows, ...summary(rows), routerAddedMs };
@@ -98,8 +97,8 @@ async function measure(
 ): Promise<LoopRow> {
   const near: MeasuredActor = { name: `near-${size.mib}-${size.kind}`, ...size };
   const far: MeasuredActor = { name: `far-${size.mib}-${size.kind}`, ...size };
-  await product.make(near, image, "10m");
-  await product.make(far, image, "0s");
+  await product.make(near, image, { detachDelay: "10m" });
+  await product.make(far, image, { detachDelay: "0s" });
   const place = await rig.place("glutton", { memoryMiB: size.mib + 300 });
   const raw: RawSandbox = {
     runscPath: tools.runsc,
@@ -142,13 +141,13 @@ async function inTurn(
     // As in the product: the older image goes when the newer one is there, so that neither finds pages just freed.
     const imageDir = join(rig.dir, `image-${round}`);
     await mkdir(imageDir);
-    level(rig, size.mib);
+    level(rig.dir, size.mib);
     times.rawSuspend.push((await rawSuspend(raw, imageDir)).totalMs);
     times.rawResume.push((await rawResume(raw, imageDir)).totalMs);
     await rawLoaded(raw);
     await rm(join(rig.dir, `image-${round - 1}`), { recursive: true, force: true });
 
-    level(rig, size.mib);
+    level(rig.dir, size.mib);
     times.suspendAsync.push(await product.suspend(near, "Async"));
     times.resumeNode.push(await product.resume(near));
     // every page is read, so that the load has ended before the next measurement
@@ -157,7 +156,7 @@ async function inTurn(
   await rm(join(rig.dir, `image-${rounds - 1}`), { recursive: true, force: true });
   // Apart from the others: the store's copies and what is deleted after them keep the disk busy in the background.
   for (let round = 0; round < rounds; round++) {
-    level(rig, size.mib);
+    level(rig.dir, size.mib);
     times.suspendSync.push(await product.suspend(far, "Sync"));
     await product.detached(far);
     times.resumeStore.push(await product.resume(far));
@@ -182,24 +181,6 @@ function summary(rows: readonly LoopRow[]): Omit<LoopResult, "rounds" | "rows" |
     resumeSlopeMsPerMiB: slope(random.map(({ mib, resumeNode }) => ({ x: mib, y: resumeNode }))),
     suspendOverRaw: Math.max(...large.map((row) => row.suspendAsync / row.rawSuspend)),
   };
-}
-
-/** What an image needs beside the memory that is held. */
-const IMAGE_MARGIN_MIB = 64;
-
-/**
- * Makes two suspends comparable. Nothing of an earlier one is left to be written; and as much memory as the image will
- * take has just been freed: a virtual machine may have given older free memory back to its host, and the first touch of
- * a gigabyte of that was measured at 1.3 s, whoever does it.
- */
-function level(rig: SandboxRig, mib: number): void {
-  execFileSync("sync");
-  const path = join(rig.dir, "level");
-  const piece = randomBytes(2 ** 20);
-  const file = openSync(path, "w");
-  for (let i = 0; i < mib + IMAGE_MARGIN_MIB; i++) writeSync(file, piece);
-  closeSync(file);
-  unlinkSync(path);
 }
 
 const ROUTER_REQUESTS = 1500;

@@ -1,15 +1,24 @@
 import { writeFileSync } from "node:fs";
 import { cpus, loadavg } from "node:os";
 import { parseArgs } from "node:util";
+import { burnin, type BurninResult } from "./burnin/burnin.ts";
 import { cluster, type ClusterResult } from "./cluster.ts";
 import { loop, type LoopResult } from "./loop.ts";
+import { snapshots, type SnapshotsResult } from "./snapshots/snapshots.ts";
 import { starts, type StartsResult } from "./starts.ts";
 
-const usage = `npm run bench -- NAME [--json FILE] [--rounds N] [--max-mib N]
+const usage = `npm run bench -- NAME [--json FILE]
 
-  loop     suspend and resume through the whole product beside raw runsc, in turn, in one run
-  starts   new actors, cold and from the golden snapshot, beside resumes of the same ones
-  cluster  the installed chart on two real nodes beside local mode; what its pods take
+  snapshots [--quick] [--folder DIR]
+            all that putting memory away and bringing it back costs, beside its raw limits, in one run
+  burnin [--users N] [--minutes N] [--folder DIR]
+            users that wake, use and suspend actors: percentiles over time; values and plots go into the folder
+  loop [--rounds N] [--max-mib N]
+            suspend and resume through the whole product beside raw runsc, in turn, in one run
+  starts [--rounds N]
+            new actors, cold and from the golden snapshot, beside resumes of the same ones
+  cluster [--rounds N]
+            the installed chart on two real nodes beside local mode; what its pods take
 `;
 
 const { values, positionals } = parseArgs({
@@ -18,14 +27,24 @@ const { values, positionals } = parseArgs({
     json: { type: "string" },
     rounds: { type: "string", default: "5" },
     "max-mib": { type: "string", default: "1000" },
+    quick: { type: "boolean", default: false },
+    users: { type: "string", default: "6" },
+    minutes: { type: "string" },
+    folder: { type: "string" },
   },
 });
 
-function measured(name: string | undefined): Promise<LoopResult | StartsResult | ClusterResult> {
+type Result = BurninResult | LoopResult | SnapshotsResult | StartsResult | ClusterResult;
+
+function measured(name: string | undefined): Promise<Result> {
   const rounds = Number(values.rounds);
+  const { quick, folder } = values;
+  const minutes = Number(values.minutes ?? (quick ? "0.75" : "20"));
   const say = (line: string): void => {
     console.log(line);
   };
+  if (name === "snapshots") return snapshots({ quick, burninMinutes: minutes, folder, say });
+  if (name === "burnin") return burnin({ users: Number(values.users), minutes, folder, say });
   if (name === "loop") return loop({ rounds, maxMib: Number(values["max-mib"]), say });
   if (name === "cluster") return cluster({ rounds, say });
   if (name === "starts") return starts({ rounds, say });
@@ -35,7 +54,7 @@ function measured(name: string | undefined): Promise<LoopResult | StartsResult |
 async function run(): Promise<void> {
   const result = await measured(positionals[0]);
   const { rows, rounds, ...keys } = result;
-  for (const [name, value] of Object.entries(keys)) console.log(`${name.padEnd(22)} ${value.toFixed(3)}`);
+  for (const [name, value] of Object.entries(keys)) console.log(`${name.padEnd(24)} ${value.toFixed(3)}`);
   const conditions = { date: new Date().toISOString(), cpus: cpus().length, loadAverage: loadavg()[0], rounds };
   if (values.json !== undefined) {
     writeFileSync(values.json, `${JSON.stringify({ conditions, ...keys, rows }, undefined, 2)}\n`);

@@ -5,8 +5,9 @@ import { type Actor, actors, type Template, templates } from "@substrate/crds/in
 import { Reflector } from "@substrate/lib/kube/reflector.ts";
 import { createLogger } from "@substrate/lib/log.ts";
 import { type KubeClient } from "@substrate/lib/kube/client.ts";
-import { Client } from "undici";
+import { Pool } from "undici";
 import { z } from "zod";
+import { type GluttonOptions, gluttonTemplate } from "./template.ts";
 
 const namespace = "default";
 const operationSchema = z.object({ operationId: z.string() });
@@ -26,16 +27,16 @@ interface BenchedCluster {
   nodeDir?: string;
 }
 
-/** Suspends and resumes as a client of the cluster sees them: one warm connection to the API server, one to the router. */
+/** Suspends and resumes as a client of the cluster sees them: over warm connections to the API server and the router. */
 export class Product {
   readonly #cluster: BenchedCluster;
-  readonly #router: Client;
+  readonly #router: Pool;
   readonly #actors: Reflector<Actor>;
   readonly #end = new AbortController();
 
   private constructor(cluster: BenchedCluster) {
     this.#cluster = cluster;
-    this.#router = new Client(cluster.routerUrl, { headersTimeout: 120_000, bodyTimeout: 120_000 });
+    this.#router = new Pool(cluster.routerUrl, { connections: 32, headersTimeout: 120_000, bodyTimeout: 120_000 });
     this.#actors = new Reflector(cluster.client, actors, { namespace, log: createLogger("bench", "error") });
   }
 
@@ -47,39 +48,14 @@ export class Product {
   }
 
   /** Applies a Template and an Actor of it, waits until both are Ready, and lets the program fill its memory. */
-  async make(actor: MeasuredActor, image: string, detachDelay: string): Promise<void> {
-    const template: Template = {
-      apiVersion: "substrate.run/v1alpha1",
-      kind: "Template",
-      metadata: { name: actor.name, namespace },
-      spec: {
-        containers: [
-          {
-            name: "glutton",
-            image,
-            ports: [{ name: "http", containerPort: 8080 }],
-            readyz: { httpGet: { path: "/readyz", port: 8080 } },
-            resources: { limits: { cpu: "2", memory: `${actor.mib + 300}Mi` } },
-          },
-        ],
-        snapshots: {
-          store: "default",
-          uploadDelay: "10m",
-          uploadWithin: "1h",
-          detachDelay,
-          onSuspend: "Memory",
-          durability: "Async",
-          history: 1,
-          golden: "Auto",
-        },
-        upgrade: "Manual",
-        drainTimeout: "10s",
-        wakeTimeout: "60s",
-      },
-    };
-    await this.#create("templates", template);
+  async make(actor: MeasuredActor, image: string, options: GluttonOptions): Promise<void> {
+    await this.#create("templates", gluttonTemplate(actor.name, image, { memoryMib: actor.mib + 300, ...options }));
     await this.actor(actor.name, actor.name);
-    await this.#request(actor.name, "POST", `/hold?mib=${actor.mib}&kind=${actor.kind}`);
+    await this.hold(actor);
+  }
+
+  async hold({ name, mib, kind }: MeasuredActor): Promise<void> {
+    await this.request(name, "POST", `/hold?mib=${mib}&kind=${kind}`);
   }
 
   /** Applies a Template and waits until it is Ready, and has its golden snapshot if it is to have one. */
@@ -132,12 +108,12 @@ export class Product {
 
   /** Milliseconds until the first byte of an answer that touches little of the memory. */
   async resume(name: string): Promise<number> {
-    return this.#request(name, "GET", "/");
+    return this.request(name, "GET", "/");
   }
 
   /** Milliseconds until every page was read. */
   async touch(name: string): Promise<number> {
-    return this.#request(name, "POST", "/touch");
+    return this.request(name, "POST", "/touch");
   }
 
   /** Resolves when the node has nothing of the actor any more: its next resume is one from the store. */
@@ -159,14 +135,8 @@ export class Product {
     await this.#router.close();
   }
 
-  async #create(plural: "templates" | "actors", body: object): Promise<void> {
-    await this.#cluster.client.request("POST", `/apis/substrate.run/v1alpha1/namespaces/${namespace}/${plural}`, {
-      body,
-    });
-  }
-
   /** Milliseconds until the first byte; the rest is read and thrown away. */
-  async #request(name: string, method: "GET" | "POST", path: string): Promise<number> {
+  async request(name: string, method: "GET" | "POST", path: string): Promise<number> {
     const startMs = performance.now();
     const { statusCode, body } = await this.#router.request({
       method,
@@ -177,6 +147,12 @@ export class Product {
     const text = await body.text();
     if (statusCode !== 200) throw new Error(`${method} ${path} of ${name} answered ${statusCode}: ${text}`);
     return elapsedMs;
+  }
+
+  async #create(plural: "templates" | "actors", body: object): Promise<void> {
+    await this.#cluster.client.request("POST", `/apis/substrate.run/v1alpha1/namespaces/${namespace}/${plural}`, {
+      body,
+    });
   }
 
   #actor(name: string, what: string, test: (actor: Actor) => boolean | undefined): Promise<Actor> {

@@ -61,9 +61,9 @@ async function runsc(raw: RawSandbox, args: readonly string[]): Promise<number> 
   return performance.now() - begin;
 }
 
-function attempt(url: string): Promise<void> {
+function attempt(url: string, method: "GET" | "POST"): Promise<void> {
   return new Promise((resolve, reject) => {
-    const call = request(url, { agent: false, timeout: answerTimeoutMs }, (response) => {
+    const call = request(url, { method, agent: false, timeout: answerTimeoutMs }, (response) => {
       response.resume();
       resolve();
     });
@@ -74,11 +74,11 @@ function attempt(url: string): Promise<void> {
 }
 
 /** Asks until the first byte comes; the client runs already, its connections do not outlive a suspend. */
-async function firstByte(url: string): Promise<number> {
+async function firstByte(url: string, method: "GET" | "POST" = "GET"): Promise<number> {
   const begin = performance.now();
   for (;;) {
     try {
-      await attempt(url);
+      await attempt(url, method);
       return performance.now() - begin;
     } catch (error) {
       if (performance.now() - begin > answerTimeoutMs) throw error;
@@ -122,13 +122,53 @@ export async function rawResume(raw: RawSandbox, imageDir: string): Promise<RawR
   return { createMs, restoreMs, firstByteMs, totalMs: createMs + restoreMs + firstByteMs };
 }
 
+/** A sandbox that waits for an image: what a restore into a warm one finds. */
+export async function rawCreate(raw: RawSandbox): Promise<void> {
+  await runsc(raw, ["create", `--bundle=${raw.spec.bundleDir}`, raw.spec.id]);
+}
+
+/**
+ * Milliseconds of restore into what `rawCreate` made, and the first byte.
+ * @param options.background the program runs while its memory is loaded.
+ * @param options.post the first request, if it is to be a POST; else a GET that touches little.
+ */
+export async function rawRestore(
+  raw: RawSandbox,
+  imageDir: string,
+  options: { background: boolean; post?: string },
+): Promise<number> {
+  const { id, bundleDir } = raw.spec;
+  await raw.putAddress();
+  const restoreMs = await runsc(raw, [
+    "--allow-live-tcp-migration=false",
+    "restore",
+    "--detach",
+    ...(options.background ? ["--background"] : []),
+    `--bundle=${bundleDir}`,
+    `--image-path=${imageDir}`,
+    id,
+  ]);
+  const { post } = options;
+  return restoreMs + (await (post === undefined ? firstByte(raw.url) : firstByte(raw.url + post, "POST")));
+}
+
+/** Milliseconds of a checkpoint after which the program goes on. @param imageDir an empty folder. */
+export async function rawCheckpoint(raw: RawSandbox, imageDir: string): Promise<number> {
+  return runsc(raw, ["checkpoint", "--leave-running", `--image-path=${imageDir}`, raw.spec.id]);
+}
+
 /** Waits until the background load has ended, so that the next measurement is not disturbed. */
 export async function rawLoaded(raw: RawSandbox): Promise<void> {
   await runsc(raw, ["wait", "--restore", raw.spec.id]);
 }
 
+/** Ends the sandbox; its bundle stays. */
+export async function rawEnd(raw: RawSandbox): Promise<void> {
+  await runsc(raw, ["delete", "--force", raw.spec.id]);
+}
+
 /** Removes the sandbox. */
 export async function rawDelete(raw: RawSandbox): Promise<void> {
-  await runsc(raw, ["delete", "--force", raw.spec.id]);
+  await rawEnd(raw);
   await rm(raw.spec.bundleDir, { recursive: true, force: true });
 }
