@@ -62,7 +62,10 @@ export async function burn(ground: Ground, options: BurninOptions): Promise<{ ke
   const windowSeconds = Math.min(WINDOW_SECONDS, (minutes * 60) / LEAST_WINDOWS);
   const burned: Burned = { startMs, windowSeconds, timings, samples };
   const rows = table(burned);
-  for (const row of rows) say(shown(row));
+  for (const row of rows.filter(
+    ({ series }) => !/^(suspend|resume|upload)\.(?!checkpoint$|restore$)/.test(`${series}`),
+  ))
+    say(shown(row));
   if (folder !== undefined) {
     await writeReport(burned, folder);
     say(`values and plots are in ${folder}`);

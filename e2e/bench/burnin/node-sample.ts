@@ -23,13 +23,13 @@ export interface NodeSample {
 
 export async function sampleNode(ground: Ground, atSeconds: number): Promise<NodeSample> {
   const { cluster } = ground;
-  const pid = cluster.pid("atelet");
+  const [pid, supervisor] = [cluster.pid("atelet"), cluster.pid("supervisor")];
   const metrics = await (await fetch(`${cluster.metricsUrls.atelet}/metrics`)).text();
   const delay = /^substrate_nodejs_eventloop_lag_p99_seconds(?:\{[^}]*\})? (\S+)$/m.exec(metrics)?.[1];
   return {
     atSeconds,
     diskMib: (await blocksBelow(cluster.nodeDir)) / MIB,
-    deletedHeldMib: (await deletedHeldBytes(cluster.nodeDir)) / MIB,
+    deletedHeldMib: supervisor === undefined ? NaN : (await deletedHeldBytes(cluster.nodeDir, supervisor)) / MIB,
     dirtyMib: await dirtyMib(),
     storedMib: await ground.storedMib(),
     ateletRssMib: pid === undefined ? NaN : await rssMib(pid),
@@ -66,9 +66,23 @@ async function blocksBelow(dir: string): Promise<number> {
   return walk(dir);
 }
 
-async function deletedHeldBytes(dir: string): Promise<number> {
-  const found = new Map<number, number>();
+/** A process and all that it has started. */
+async function descendants(root: number): Promise<number[]> {
+  const children = new Map<number, number[]>();
   for (const pid of (await readdir("/proc")).filter((name) => /^\d+$/.test(name))) {
+    const text = await unlessGone("", () => readFile(`/proc/${pid}/stat`, "utf8"));
+    // proc_pid_stat(5): the program's name may have spaces, fields are counted after it
+    const parent = Number(text.slice(text.lastIndexOf(") ") + 2).split(" ")[1]);
+    children.set(parent, [...(children.get(parent) ?? []), Number(pid)]);
+  }
+  const all = [root];
+  for (const pid of all) all.push(...(children.get(pid) ?? []));
+  return all;
+}
+
+async function deletedHeldBytes(dir: string, root: number): Promise<number> {
+  const found = new Map<number, number>();
+  for (const pid of await descendants(root)) {
     const folder = `/proc/${pid}/fd`;
     for (const fd of await unlessGone<string[]>([], () => readdir(folder))) {
       const path = join(folder, fd);
