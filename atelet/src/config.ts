@@ -27,6 +27,8 @@ export interface AteletConfig {
   registryConfigPath: string | undefined;
   /** Below which cgroup the actors' groups are made, relative to each controller's root; "/" is the pod's own. */
   cgroupParent: string;
+  /** How many sandboxes may wait for an actor at once; 0: none. */
+  warmSlots: number;
   /** Part of the pod's memory that is neither booked nor lent: the atelet's own and its children's. */
   reserveBytes: number;
   /** R5: of the node's memory, what is lent to snapshots at most, if the pod has no memory limit. */
@@ -65,6 +67,7 @@ const options = {
   "cgroup-parent": { type: "string", default: "/" },
   "reserve-bytes": { type: "string", default: String(256 * 1024 * 1024) },
   "lend-percent": { type: "string", default: "25" },
+  "warm-slots": { type: "string", default: "4" },
   "allow-local-images": { type: "boolean", default: false },
   "deny-cidr": { type: "string", multiple: true, default: [] as string[] },
   "grace-ms": { type: "string", default: "30000" },
@@ -220,6 +223,7 @@ export function parseConfig(argv: readonly string[], env: Record<string, string 
     cgroupParent: absolute("cgroup-parent", flags["cgroup-parent"]),
     reserveBytes: whole("reserve-bytes", flags["reserve-bytes"], 0, Number.MAX_SAFE_INTEGER),
     lendPercent: whole("lend-percent", flags["lend-percent"], 0, 100),
+    warmSlots: whole("warm-slots", flags["warm-slots"], 0, 64),
     allowLocalImages: flags["allow-local-images"],
     denyCidrs: flags["deny-cidr"].map((value) => cidr("deny-cidr", value)),
     graceMs: whole("grace-ms", flags["grace-ms"], 0, 3_600_000),

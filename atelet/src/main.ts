@@ -13,6 +13,7 @@ import { Releases } from "./actors/releases.ts";
 import { Tags } from "./actors/tags.ts";
 import { Trials } from "./actors/trial.ts";
 import { freeBytes } from "./cgroups/cgroups.ts";
+import { Urgency } from "./actors/urgency.ts";
 import { detectCgroups } from "./cgroups/detect.ts";
 import { readConfig } from "./config.ts";
 import { Descriptors } from "./exec/descriptors.ts";
@@ -36,6 +37,9 @@ import { connectSupervisor } from "./supervisor/channel.ts";
 import { Troubles } from "./troubles.ts";
 import { Tombstones } from "./tombstones/tombstones.ts";
 import { OverlayMounts, unmountBelow } from "./volumes/mounts.ts";
+import { SlotFolders } from "./warm/slot-folder.ts";
+import { createWarmMetrics } from "./warm/warm-metrics.ts";
+import { WarmSlots } from "./warm/warm-slots.ts";
 import { CacheWorkers } from "./writeback/cache-worker.ts";
 import { WriteBack } from "./writeback/writeback.ts";
 
@@ -67,7 +71,7 @@ await mkdir(inState("actors"), { recursive: true, mode: 0o700 });
 const cgroups = await detectCgroups(config.cgroupParent);
 const runtime = new GvisorRuntime({ runscPath: config.tools.runsc, rootDir: inState("runsc"), log });
 await runtime.start();
-const { runtime: runtimeBuild } = await runtime.capabilities();
+const { runtime: runtimeBuild, warmRestore } = await runtime.capabilities();
 supervisor.announce(runtimeBuild);
 const network = new NftActorNetwork({
   dir: inState("netns"),
@@ -173,6 +177,24 @@ const origins = new Origins({
 });
 await origins.load();
 
+const urgency = new Urgency();
+const warmFolders = new SlotFolders(inState("warm"), mounts);
+const warmOutcomes = createWarmMetrics(registry, () => warm.count);
+const warm = new WarmSlots({
+  runtime,
+  network,
+  cgroups,
+  ledger,
+  folders: warmFolders,
+  most: warmRestore ? config.warmSlots : 0,
+  quiet: (forMs, signal) => urgency.quiet(forMs, signal),
+  outcome: (outcome) => {
+    warmOutcomes.inc({ outcome });
+  },
+  log,
+  signal: stopping.signal,
+});
+
 const sessions = new ExecSessions(runtime, new Descriptors(), log);
 const node: NodeContext = {
   stateDir: config.stateDir,
@@ -192,6 +214,9 @@ const node: NodeContext = {
   pageCache,
   outputs,
   volumes: { mounts, jobs: volumeJobs, originsDir: inState("origins") },
+  warm,
+  warmFolders,
+  urgency,
   snapshotSlots: pLimit(SNAPSHOT_SLOTS),
   routers: new OpenRequests(hub, sessions),
   metrics,
@@ -280,11 +305,13 @@ async function shutDown(): Promise<void> {
     graceMs: config.graceMs,
   });
   stopping.abort();
+  await warm.close();
   await actors.saveAll(delay(Math.max(0, config.graceMs - EXIT_MS)));
   ending.abort();
   await outputs.close();
   await server.stop(1000);
   await metricsServer.close();
+  await warmFolders.destroy();
   await network.destroy();
   await runtime.destroy();
   await cgroups.destroy();

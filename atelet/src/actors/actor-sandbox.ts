@@ -1,16 +1,16 @@
 import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
 import { type Phases } from "@substrate/lib/phases.ts";
 import { type UnpackedImage } from "../images/images.ts";
-import { type Booking } from "../ledger/contract.ts";
 import { UsageWatch, type VolumeUsage, withLimits } from "../volumes/usage.ts";
 import { type ActorContext } from "./actor-context.ts";
 import { BackgroundLoad } from "./background-load.ts";
 import { type Beginning } from "./beginning.ts";
 import { ending, endingMeanwhile } from "./ending.ts";
 import { EnvironmentFile } from "./environment.ts";
-import { Launcher } from "./launcher.ts";
+import { Launcher, sandboxShape } from "./launcher.ts";
 import { RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
 import { outputSize } from "./output-log.ts";
+import { type Placement, warmKey } from "./placement.ts";
 import { type ActorRecord, ownSandboxId, sandboxIdOf } from "./record.ts";
 import { type Running } from "./running.ts";
 
@@ -37,7 +37,7 @@ export class ActorSandbox {
   readonly #launcher: Launcher;
   #running: Running | undefined;
   /** The sandbox that a start under way makes. */
-  #starting: string | undefined;
+  #starting: { sandboxId: string; warmId: string | undefined; killed: boolean } | undefined;
   #limitsDueMs = 0;
   #lastUsage: readonly VolumeUsage[] = [];
 
@@ -57,14 +57,20 @@ export class ActorSandbox {
   }
 
   /** Starts the program, or restores it; it is ready when this resolves. On failure its volumes are as before. */
-  async start(image: UnpackedImage, from: Beginning, booking: Booking, phases: Phases): Promise<void> {
-    const { name, record, files, volumes } = this.#options;
+  async start(image: UnpackedImage, from: Beginning, placement: Placement, phases: Phases): Promise<void> {
+    const { node, name, record, files, volumes } = this.#options;
     const { program } = record;
     const outputFrom = outputSize(files.log);
     const { generation, restore, rootfsTar } = from;
     const cold = restore === undefined;
-    const sandboxId = ownSandboxId(record.actor.uid);
-    this.#starting = sandboxId;
+    const shape = {
+      ...sandboxShape(program, image),
+      destinations: program.volumeMounts.map(({ mountPath }) => mountPath),
+    };
+    // What is restored with a tar of its root file system says so at the creation.
+    const warm = cold || rootfsTar !== undefined ? undefined : placement.slot(shape);
+    const starting = { sandboxId: ownSandboxId(record.actor.uid), warmId: warm?.id, killed: false };
+    this.#starting = starting;
     try {
       // It reaches a program at a cold start only: a restored one has in its memory what it was started with, and what
       // is run beside it gets the same.
@@ -72,7 +78,7 @@ export class ActorSandbox {
       const environment = cold ? await environments.begin() : await environments.of(from.envDigest);
       const binds = await phases.run("volumes", () => volumes.attach(program.volumeMounts, from.volumes));
       const launched = await this.#launcher.launch({
-        id: sandboxId,
+        id: starting.sandboxId,
         actor: record.actor,
         files,
         program,
@@ -81,6 +87,8 @@ export class ActorSandbox {
         volumes: binds,
         generation,
         ...(restore && { restore }),
+        ...(warm && { warm }),
+        killed: () => starting.killed,
         ...(rootfsTar !== undefined && { rootfsTar }),
         readyWithinMs: Math.max(program.wakeTimeoutMs, cold ? READY_WITHIN_MS : RESTORED_READY_WITHIN_MS),
         phases,
@@ -101,7 +109,7 @@ export class ActorSandbox {
       };
       this.#running = {
         ...launched,
-        booking,
+        booking: placement.booking,
         imageDigest: image.digest,
         rootfsTar: rootfsTar !== undefined,
         startedAtMs,
@@ -112,6 +120,7 @@ export class ActorSandbox {
       record.envDigest = cold ? environment.digest : from.envDigest;
       record.crash = undefined;
       this.#watchLoad(this.#running, from.release);
+      node.warm.started({ key: warmKey(program), shape });
     } catch (error) {
       await volumes.detach();
       await from.release();
@@ -123,8 +132,13 @@ export class ActorSandbox {
 
   /** Whatever is under way with it fails. */
   async kill(): Promise<void> {
-    const sandboxId = this.#running?.sandboxId ?? this.#starting;
-    if (sandboxId !== undefined) await this.#options.node.runtime.delete(sandboxId);
+    const { runtime } = this.#options.node;
+    if (this.#running !== undefined) await runtime.delete(this.#running.sandboxId);
+    else if (this.#starting !== undefined) {
+      const { sandboxId, warmId } = this.#starting;
+      this.#starting.killed = true;
+      await Promise.all([sandboxId, ...(warmId === undefined ? [] : [warmId])].map((id) => runtime.delete(id)));
+    }
   }
 
   /** What an earlier atelet left running or paused goes on; one that can't is removed and counts as crashed. */

@@ -125,6 +125,7 @@ export class Actor {
       changed: () => {
         changed(this);
       },
+      during: (work) => node.urgency.during(work),
       fields: () => ({ epoch: record.grant.epoch, generation: this.generations.newest()?.generation ?? 0 }),
     });
     const crashed: ActorSandboxOptions["crashed"] = (message, { byItself }) => {

@@ -9,6 +9,8 @@ import { type Slot } from "../network/network.ts";
 import { actorResolvConf } from "../network/resolvers.ts";
 import { NotStartedError, type SandboxSpec } from "../sandbox/sandbox.ts";
 import { type VolumeBind } from "../volumes/actor-volumes.ts";
+import { type SandboxShape } from "../warm/warm-program.ts";
+import { type WarmSlot } from "../warm/warm-slots.ts";
 import { ending } from "./ending.ts";
 import { type Environment, noEnvironment, withEnvironment } from "./environment.ts";
 import { type NodeContext, RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
@@ -31,6 +33,10 @@ export interface LaunchOptions {
   restore?: { imageDir: string };
   /** See SandboxSpec. */
   rootfsTar?: string;
+  /** Created before, to restore into; the caller's program has its shape. If that fails a new one is made. */
+  warm?: WarmSlot;
+  /** Whether it was killed meanwhile: then nothing is tried again. */
+  killed?: () => boolean;
   readyWithinMs: number;
   phases: Phases;
   /** Of messages: "actor default/counter". */
@@ -57,10 +63,15 @@ export class Launcher {
    * Throws RESTORE_FAILED, PROGRAM_EXITED, NOT_READY, IMAGE_INVALID.
    */
   async launch(options: LaunchOptions): Promise<Launched> {
+    const { warm, restore } = options;
+    if (warm !== undefined && restore !== undefined) {
+      const launched = await this.#launchInto(warm, { ...options, restore });
+      if (launched !== undefined) return launched;
+    }
     const { network, runtime } = this.#node;
-    const { id, phases, program, restore } = options;
+    const { id, phases } = options;
     const slot = await phases.run("slot", () => network.acquire());
-    try {
+    return this.#orStopped(id, slot, options, async () => {
       const spec = await phases.run("prepare", () => this.#prepare(options, slot));
       await phases.run("restore", async () => {
         if (restore === undefined) await runtime.run(spec);
@@ -68,34 +79,68 @@ export class Launcher {
           await runtime.restore(spec, { imageDir: restore.imageDir, direct: false, keepConnections: false });
         }
       });
-      await phases.run("network", () => network.open(slot));
-      await phases.run("ready", () =>
-        waitUntilReady({
-          host: slot.nodeAddress,
-          program,
-          restored: restore !== undefined,
-          deadlineMs: options.readyWithinMs,
-          alive: () => runtime.alive(id),
-          slow: (answer) => {
-            this.#node.log.warn("not ready yet", { program: options.title, answer });
-          },
-          title: options.title,
-          signal: this.#node.signal,
-        }),
-      );
-      const [endpoints] = await phases.run("publish", () =>
-        Promise.all([this.publish(slot, program), this.#node.cgroups.limitCpu(id, program.cpuMillis)]),
-      );
-      return { sandboxId: id, slot, endpoints };
+      return this.#opened(id, slot, options);
+    });
+  }
+
+  /** @returns undefined if it could not be restored there, and may be elsewhere: then nothing is left of it. */
+  async #launchInto(
+    warm: WarmSlot,
+    options: LaunchOptions & { restore: { imageDir: string } },
+  ): Promise<Launched | undefined> {
+    const { runtime, log } = this.#node;
+    const { phases, restore } = options;
+    const { id, network: slot } = warm;
+    try {
+      const spec = await phases.run("prepare", () => this.#prepareWarm(options, warm));
+      const how = { imageDir: restore.imageDir, direct: false, keepConnections: false, created: true };
+      await phases.run("restore", () => runtime.restore(spec, how));
     } catch (error) {
-      const failure = await this.#explained(error, options);
+      await this.stop(id, slot);
+      if (options.killed?.() === true) throw error;
+      log.warn("a restore into a warm sandbox failed: trying a new one", { program: options.title, error });
+      return undefined;
+    }
+    return this.#orStopped(id, slot, options, () => this.#opened(id, slot, options));
+  }
+
+  /** What is restored or started serves: opened, ready, published. */
+  async #opened(id: string, slot: Slot, options: LaunchOptions): Promise<Launched> {
+    const { network, runtime, cgroups, log, signal } = this.#node;
+    const { phases, program, restore, title } = options;
+    await phases.run("network", () => network.open(slot));
+    await phases.run("ready", () =>
+      waitUntilReady({
+        host: slot.nodeAddress,
+        program,
+        restored: restore !== undefined,
+        deadlineMs: options.readyWithinMs,
+        alive: () => runtime.alive(id),
+        slow: (answer) => {
+          log.warn("not ready yet", { program: title, answer });
+        },
+        title,
+        signal,
+      }),
+    );
+    const [endpoints] = await phases.run("publish", () =>
+      Promise.all([this.publish(slot, program), cgroups.limitCpu(id, program.cpuMillis)]),
+    );
+    return { sandboxId: id, slot, endpoints };
+  }
+
+  async #orStopped(id: string, slot: Slot, options: LaunchOptions, launch: () => Promise<Launched>): Promise<Launched> {
+    try {
+      return await launch();
+    } catch (error) {
+      const failure = await this.#explained(error, id, options);
       await this.stop(id, slot);
       throw failure;
     }
   }
 
   /** A program that ended by itself before it was ready: what is known of why, while there is something to ask. */
-  async #explained(error: unknown, { id, program, title }: LaunchOptions): Promise<unknown> {
+  async #explained(error: unknown, id: string, { program, title }: LaunchOptions): Promise<unknown> {
     if (error instanceof NotStartedError) {
       return new NotStartedError(error.code, `${title} did not start: ${error.message}`, { cause: error });
     }
@@ -123,24 +168,29 @@ export class Launcher {
 
   /** Kills the sandbox if there is one, and gives its place back. The network slot follows in the background. */
   async stop(id: string, slot: Slot): Promise<void> {
-    const { cgroups, network, runtime, log } = this.#node;
+    const { cgroups, network, runtime, log, warmFolders } = this.#node;
     await network.block(slot);
     await runtime.delete(id);
-    await cgroups.remove(id);
+    // Volumes are let go when this resolves.
+    await Promise.all([cgroups.remove(id), warmFolders.unmount(id)]);
     // Taking a namespace apart costs 40 ms that nobody needs to wait for: the next start takes another slot.
-    const release = network.release(slot).catch((error: unknown) => {
-      log.error("a network slot could not be removed; the next start of the atelet does it", {
-        slot: slot.index,
-        error,
-      });
-    });
+    const release = Promise.all([network.release(slot), warmFolders.remove(id)]).then(
+      () => undefined,
+      (error: unknown) => {
+        log.error("what a sandbox had could not be removed; the next start of the atelet does it", {
+          sandbox: id,
+          slot: slot.index,
+          error,
+        });
+      },
+    );
     this.#releases.add(release);
     void release.then(() => this.#releases.delete(release));
   }
 
   /** Removes a sandbox of an earlier atelet, also when its network is gone or not whole any more. */
   async stopAdopted(id: string, slotIndex: number): Promise<void> {
-    const { cgroups, network, runtime, log } = this.#node;
+    const { cgroups, network, runtime, log, warmFolders } = this.#node;
     let slot: Slot;
     try {
       slot = network.adopt(slotIndex);
@@ -148,6 +198,7 @@ export class Launcher {
       log.warn("the network of an earlier sandbox is gone", { sandbox: id, slot: slotIndex, error });
       await runtime.delete(id);
       await cgroups.remove(id);
+      await warmFolders.remove(id);
       return;
     }
     await this.stop(id, slot);
@@ -170,26 +221,64 @@ export class Launcher {
       writeIdentity(files.identity, actor, options.generation),
     ]);
     return {
+      ...this.#spec(options, slot),
       id,
       bundleDir: files.bundle,
-      rootfsDir: image.rootfsDir,
-      args: resolveCommand(program.image, image, program.command, program.args),
-      env: withEnvironment(image.env, options.environment ?? noEnvironment),
-      cwd: image.workingDir,
-      uid: image.uid,
-      gid: image.gid,
-      hostname: actor.name,
-      netnsPath: slot.netnsPath,
       identityDir: files.identity,
       volumes: options.volumes,
       ...(options.rootfsTar !== undefined && { rootfsTar: options.rootfsTar }),
       cgroupPath,
-      memoryLimitBytes: program.memoryBytes + RUNTIME_OVERHEAD_BYTES,
-      cpuMillis: program.cpuMillis,
+    };
+  }
+
+  /** What a created sandbox lacks: identity, volumes, and its address, which the creation took away. */
+  async #prepareWarm(options: LaunchOptions, { id, folder, network: slot }: WarmSlot): Promise<SandboxSpec> {
+    const { cgroups, network, volumes: tools } = this.#node;
+    const volumes = options.volumes.map(({ source, destination }, index) => ({
+      source,
+      bound: { source: folder.volumes[index] ?? "", destination },
+    }));
+    await Promise.all([
+      network.putAddress(slot),
+      writeIdentity(folder.identity, options.actor, options.generation),
+      ...volumes.map(({ source, bound }) => tools.mounts.bind(source, bound.source)),
+    ]);
+    return {
+      ...this.#spec(options, slot),
+      id,
+      bundleDir: folder.bundle,
+      identityDir: folder.identity,
+      volumes: volumes.map(({ bound }) => bound),
+      cgroupPath: cgroups.path(id),
+    };
+  }
+
+  #spec(
+    { actor, program, image, files, environment = noEnvironment }: LaunchOptions,
+    slot: Slot,
+  ): Omit<SandboxSpec, "id" | "bundleDir" | "identityDir" | "volumes" | "cgroupPath"> {
+    return {
+      ...sandboxShape(program, image),
+      env: withEnvironment(image.env, environment),
+      hostname: actor.name,
+      netnsPath: slot.netnsPath,
       stdoutPath: files.log,
       stderrPath: files.log,
     };
   }
+}
+
+/** What all sandboxes of a program have in common. */
+export function sandboxShape(program: Program, image: UnpackedImage): Omit<SandboxShape, "destinations"> {
+  return {
+    rootfsDir: image.rootfsDir,
+    args: resolveCommand(program.image, image, program.command, program.args),
+    cwd: image.workingDir,
+    uid: image.uid,
+    gid: image.gid,
+    memoryLimitBytes: program.memoryBytes + RUNTIME_OVERHEAD_BYTES,
+    cpuMillis: program.cpuMillis,
+  };
 }
 
 /** design.md §8: remade at every start and restore; nothing holds the old files, so that no rename is needed (R21). */

@@ -55,6 +55,7 @@ export class NodeActors {
       await runtime.delete(id);
     }
     for (const id of await cgroups.list()) if (!kept.has(id)) await cgroups.remove(id);
+    await this.#node.warmFolders.start(kept);
     await network.start(actors.flatMap(({ slotIndex }) => slotIndex ?? []));
     for (const actor of actors) {
       const status = sandboxes.get(actor.sandboxId);

@@ -14,7 +14,10 @@ import { type VolumeTools } from "../volumes/actor-volumes.ts";
 import { type AsyncPageCache } from "../writeback/cache-worker.ts";
 import { type WriteBack } from "../writeback/writeback.ts";
 import { type AteletMetrics } from "../metrics.ts";
+import { type SlotFolders } from "../warm/slot-folder.ts";
+import { type WarmSlots } from "../warm/warm-slots.ts";
 import { type RouteLevel } from "./route-level.ts";
+import { type Urgency } from "./urgency.ts";
 
 /** Where routes go, and who can say how many requests are open. Implemented by rpc/route-hub.ts. */
 export interface Routers {
@@ -63,6 +66,11 @@ export interface NodeContext {
   /** What programs print. */
   outputs: Outputs;
   volumes: VolumeTools;
+  /** Sandboxes that wait for an actor, and the folders of those that had one of them. */
+  warm: WarmSlots;
+  warmFolders: SlotFolders;
+  /** What is under way that somebody waits for. */
+  urgency: Urgency;
   /** R16: a snapshot takes its slot before it borrows. */
   snapshotSlots: LimitFunction;
   routers: Requests;

@@ -27,6 +27,8 @@ export interface OperationsOptions {
   changed: () => void;
   /** Fields of the timing line beside the phases. */
   fields: () => Record<string, unknown>;
+  /** Around what somebody waits for: work that can wait does. */
+  during: (work: () => Promise<void>) => Promise<void>;
 }
 
 /** What one actor is being asked to do: at most one thing at a time, recorded, timed and logged in one line. */
@@ -117,7 +119,7 @@ export class Operations {
     const phases = new Phases();
     let failure: SubstrateError | undefined;
     try {
-      await work(phases);
+      await this.#options.during(() => work(phases));
     } catch (error) {
       failure = asSubstrateError(error);
     }

@@ -3,7 +3,8 @@ import { type ActorSandbox } from "./actor-sandbox.ts";
 import { type Beginning, beginningFrom, coldBeginning } from "./beginning.ts";
 import { type UnpackedImage } from "../images/images.ts";
 import { type Lives, programsFault } from "./lives.ts";
-import { RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
+import { nextStart } from "./next-start.ts";
+import { Placement } from "./placement.ts";
 import { type ActorFiles, type Generation } from "./record.ts";
 import { originOf, startFromOrigin } from "./origin-start.ts";
 import { claimHead, findSource, findVolumes, type SourceOptions } from "./source.ts";
@@ -16,25 +17,17 @@ export interface StartOptions extends SourceOptions {
   from: StartFrom | undefined;
 }
 
-/** An actor that is about to sleep may make room; after that another node is looked for. */
-const BOOKED_PATIENCE_MS = 1000;
-
 /** design.md §6: room, source, image, sandbox, record. On failure nothing runs and nothing is booked. */
 export async function start(options: StartOptions): Promise<void> {
   const { node, record, sandbox, lives, phases, from } = options;
-  const { program } = record;
-  const booking = await phases.run("place", () =>
-    node.ledger.place(program.memoryBytes + RUNTIME_OVERHEAD_BYTES, {
-      deadlineMs: program.wakeTimeoutMs,
-      bookedMs: BOOKED_PATIENCE_MS,
-    }),
-  );
+  const warm = from === undefined ? nextStart(options).kind !== "cold" : from.kind !== "boot";
+  const placement = await Placement.make(node, record.program, { phases, warm });
   let source: Generation | undefined;
   try {
     await claimHead(options);
     source = from?.kind === "boot" || from?.kind === "tag" ? undefined : await findSource(options, from);
     const begin = (image: UnpackedImage, beginning: Beginning): Promise<void> =>
-      sandbox.start(image, beginning, booking, phases);
+      sandbox.start(image, beginning, placement, phases);
     const origin = source === undefined ? originOf(options, from) : undefined;
     const begun =
       origin !== undefined && (await startFromOrigin(options, origin, (digest) => imageOf(options, digest), begin));
@@ -45,13 +38,15 @@ export async function start(options: StartOptions): Promise<void> {
       await begin(image, beginning);
     }
   } catch (error) {
-    booking.free();
+    placement.booking.free();
     const failure = asSubstrateError(error);
     if (source !== undefined && failure.code === "RESTORE_FAILED") source.restoreFailures += 1;
     // Were its files to blame, the stored copy is better.
     if (source !== undefined && programsFault.has(failure.code)) options.generations.distrust(source.generation);
     lives.startFailed(failure, source?.generation ?? 0);
     throw error;
+  } finally {
+    placement.end();
   }
   if (source !== undefined) source.restoreFailures = 0;
   await recordStart(options);

@@ -13,7 +13,14 @@ import { createAteletMetrics } from "../metrics.ts";
 import { type ActorNetwork, type Slot } from "../network/network.ts";
 import { Outputs } from "../output/outputs.ts";
 import { Origins } from "../origins/origins.ts";
-import { type ProcessIdentity, type SandboxRuntime, type SandboxSpec, type SandboxStatus } from "../sandbox/sandbox.ts";
+import {
+  type ProcessIdentity,
+  type RestoreOptions,
+  type SandboxCapabilities,
+  type SandboxRuntime,
+  type SandboxSpec,
+  type SandboxStatus,
+} from "../sandbox/sandbox.ts";
 import { Exits, type ExitStatus } from "../supervisor/exits.ts";
 import { storeSettings } from "../store/settings.ts";
 import { Stores } from "../store/stores.ts";
@@ -29,6 +36,9 @@ import { Releases } from "./releases.ts";
 import { type RouteLevel } from "./route-level.ts";
 import { Tags } from "./tags.ts";
 import { Trials } from "./trial.ts";
+import { Urgency } from "./urgency.ts";
+import { SlotFolders } from "../warm/slot-folder.ts";
+import { WarmSlots } from "../warm/warm-slots.ts";
 
 /**
  * A runtime whose programs are numbers in memory: the state machine's races and crash points, which the real one can't
@@ -38,6 +48,8 @@ class FakeRuntime implements SandboxRuntime {
   readonly exits = new Exits();
   readonly #ended = new Map<string, ProcessIdentity>();
   readonly sandboxes = new Map<string, { status: SandboxStatus["status"]; memory: number; spec: SandboxSpec }>();
+  /** Sandboxes that wait for a restore. */
+  readonly created = new Map<string, SandboxSpec>();
   starts = 0;
   /** Whether programs end when they are told to. */
   endsOnSignal = true;
@@ -45,8 +57,13 @@ class FakeRuntime implements SandboxRuntime {
   /** Held open until it resolves: lets a test look at the middle of an operation. */
   hold: Partial<Record<"checkpoint" | "restore" | "load", Promise<void>>> = {};
 
-  capabilities(): Promise<{ backgroundRestore: boolean; runtime: string }> {
-    return Promise.resolve({ backgroundRestore: true, runtime: "fake-1" });
+  capabilities(): Promise<SandboxCapabilities> {
+    return Promise.resolve({ backgroundRestore: true, warmRestore: true, runtime: "fake-1" });
+  }
+  create(spec: SandboxSpec): Promise<void> {
+    this.#maybeFail("create");
+    this.created.set(spec.id, spec);
+    return Promise.resolve();
   }
   run(spec: SandboxSpec): Promise<void> {
     this.#maybeFail("run");
@@ -77,9 +94,11 @@ class FakeRuntime implements SandboxRuntime {
     if (this.endsOnSignal) this.sandboxes.delete(id);
     return Promise.resolve();
   }
-  async restore(spec: SandboxSpec, options: { imageDir: string }): Promise<void> {
+  async restore(spec: SandboxSpec, options: RestoreOptions): Promise<void> {
     await this.hold.restore;
+    const wasCreated = this.created.delete(spec.id);
     this.#maybeFail("restore");
+    if (options.created === true && !wasCreated) throw new SubstrateError("RESTORE_FAILED", `no sandbox ${spec.id}`);
     const memory = Number(await readFile(join(options.imageDir, "pages.img"), "utf8"));
     this.starts += 1;
     this.sandboxes.set(spec.id, { status: "running", memory, spec });
@@ -95,17 +114,19 @@ class FakeRuntime implements SandboxRuntime {
   }
   delete(id: string): Promise<void> {
     this.sandboxes.delete(id);
+    this.created.delete(id);
     this.#ended.delete(id);
     return Promise.resolve();
   }
   list(): Promise<SandboxStatus[]> {
-    return Promise.resolve([...this.sandboxes].map(([id, { status }]) => ({ id, status, pid: 1 })));
+    const waiting = [...this.created.keys()].map((id) => ({ id, status: "created" as const, pid: 1 }));
+    return Promise.resolve([...waiting, ...[...this.sandboxes].map(([id, { status }]) => ({ id, status, pid: 1 }))]);
   }
   process(id: string): Promise<ProcessIdentity | undefined> {
     return Promise.resolve(this.#ended.get(id));
   }
   alive(id: string): Promise<boolean> {
-    return Promise.resolve(this.sandboxes.has(id));
+    return Promise.resolve(this.sandboxes.has(id) || this.created.has(id));
   }
 
   /** The program of the one sandbox there is ends by itself. */
@@ -283,6 +304,10 @@ export class TestNode {
   actors!: NodeActors;
   trials!: Trials;
   tags!: Tags;
+  /** How many sandboxes may wait; for a node that is started later. */
+  warmSlots = 0;
+  readonly warmOutcomes: string[] = [];
+  warm!: WarmSlots;
   tombstones!: Tombstones;
   origins!: Origins;
   #ending = new AbortController();
@@ -351,6 +376,21 @@ export class TestNode {
       signal: this.#ending.signal,
     });
     await this.origins.load();
+    const urgency = new Urgency();
+    const warmFolders = new SlotFolders(join(this.dir, "warm"), this.mounts);
+    const cgroups = fakeCgroups(this.moves, this.limits);
+    this.warm = new WarmSlots({
+      runtime: this.runtime,
+      network: this.network,
+      cgroups,
+      ledger: this.ledger,
+      folders: warmFolders,
+      most: this.warmSlots,
+      quiet: () => urgency.quiet(0, this.#ending.signal),
+      outcome: (outcome) => this.warmOutcomes.push(outcome),
+      log,
+      signal: this.#ending.signal,
+    });
     this.context = {
       stateDir: this.dir,
       actorsDir,
@@ -358,7 +398,7 @@ export class TestNode {
       runtimeBuild: "fake-1",
       network: this.network,
       exits: this.runtime.exits,
-      cgroups: fakeCgroups(this.moves, this.limits),
+      cgroups,
       images: fakeImages(join(this.dir, "rootfs")),
       store: (name) => stores.get(name),
       storeNames: () => stores.names(),
@@ -376,6 +416,9 @@ export class TestNode {
       }),
       outputs: new Outputs({ sink: undefined, passed: () => undefined, dropped: () => undefined, log }),
       volumes: { mounts: this.mounts, jobs: this.#jobs, originsDir: join(this.dir, "origins") },
+      warm: this.warm,
+      warmFolders,
+      urgency,
       snapshotSlots: this.snapshotSlots,
       routers: this.routers,
       metrics,

@@ -43,6 +43,12 @@ export interface RestoreOptions {
   direct: boolean;
   /** Keep established TCP connections; false resets them at once. */
   keepConnections: boolean;
+  /**
+   * The sandbox was made by `create`. Its spec is that of the creation, but for host name, environment and output, which
+   * are the restored program's. What is mounted at the sources of its volumes by now is what the program sees: it is
+   * looked whether the sandbox sees it.
+   */
+  created?: boolean;
 }
 
 /**
@@ -68,6 +74,8 @@ export interface SandboxStatus {
 export interface SandboxCapabilities {
   /** A restore answers before all memory is loaded; waitRestored then tells how the load ended. */
   backgroundRestore: boolean;
+  /** A restore can go into a sandbox that was created before it was known for whom. */
+  warmRestore: boolean;
   /** The build that reads and writes images; an image is restored by exactly the build that wrote it. */
   runtime: string;
 }
@@ -93,6 +101,8 @@ export interface SandboxRuntime {
   capabilities(): Promise<SandboxCapabilities>;
   /** Creates and starts the program from its image. Throws PROGRAM_EXITED, as NotStartedError where it is none. */
   run(spec: SandboxSpec): Promise<void>;
+  /** Makes a sandbox that waits for a restore; on failure nothing is left of it. Throws INTERNAL. */
+  create(spec: SandboxSpec): Promise<void>;
   pause(id: string): Promise<void>;
   resume(id: string): Promise<void>;
   /**
@@ -113,7 +123,7 @@ export interface SandboxRuntime {
    * restore its descriptors are dead. Throws INVALID when there is no such program.
    */
   exec(id: string, options: ExecOptions): Promise<SandboxExec>;
-  /** Creates a sandbox and restores an image into it; on failure nothing is left of it. Throws RESTORE_FAILED. */
+  /** Restores an image into a new sandbox, or a created one; on failure nothing is left of it. Throws RESTORE_FAILED. */
   restore(spec: SandboxSpec, options: RestoreOptions): Promise<void>;
   /** Resolves when all memory of a background restore is loaded; throws RESTORE_FAILED if the load failed. */
   waitRestored(id: string): Promise<void>;

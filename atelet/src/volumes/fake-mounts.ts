@@ -10,6 +10,7 @@ import { type Mounts, type Overlay } from "./mounts.ts";
  */
 export class FakeMounts implements Mounts {
   readonly mounted = new Map<string, Overlay>();
+  readonly bound = new Map<string, string>();
   /** What the next mount throws. */
   failNext: Error | undefined;
 
@@ -28,7 +29,17 @@ export class FakeMounts implements Mounts {
     }
   }
 
+  bind(source: string, target: string): Promise<void> {
+    this.bound.set(target, source);
+    return Promise.resolve();
+  }
+
+  share(): Promise<void> {
+    return Promise.resolve();
+  }
+
   async unmount(target: string): Promise<void> {
+    if (this.bound.delete(target)) return;
     const overlay = this.mounted.get(target);
     this.mounted.delete(target);
     if (overlay?.upper === undefined) await emptied(target);
@@ -36,9 +47,11 @@ export class FakeMounts implements Mounts {
 
   below(dir: string): Promise<Mounted[]> {
     const found = [...this.mounted].filter(([target]) => target.startsWith(`${dir}/`));
-    return Promise.resolve(
-      found.map(([target, { lowers, upper }]) => ({ target, layers: [...(upper ? [upper.data] : []), ...lowers] })),
-    );
+    const binds = [...this.bound.keys()].filter((target) => target.startsWith(`${dir}/`));
+    return Promise.resolve([
+      ...binds.map((target) => ({ target, layers: [] })),
+      ...found.map(([target, { lowers, upper }]) => ({ target, layers: [...(upper ? [upper.data] : []), ...lowers] })),
+    ]);
   }
 
   /** As a program does at the mount point. */

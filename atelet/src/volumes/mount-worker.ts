@@ -6,6 +6,9 @@ const cloneFs = 0x200;
 const msRdonly = 1;
 const msNosuid = 2;
 const msNodev = 4;
+const msBind = 0x1000;
+const msRec = 0x4000;
+const msShared = 0x100000;
 const umountNofollow = 8;
 
 const c = koffi.load("libc.so.6");
@@ -13,7 +16,7 @@ const unshare = c.func("int unshare(int flags)") as (flags: number) => number;
 const chdir = c.func("int chdir(const char *path)") as (path: string) => number;
 const mount = c.func(
   "int mount(const char *source, const char *target, const char *type, unsigned long flags, const char *data)",
-) as (source: string, target: string, type: string, flags: number, data: string) => number;
+) as (source: string, target: string, type: string, flags: number, data: string | null) => number;
 const umount2 = c.func("int umount2(const char *target, int flags)") as (target: string, flags: number) => number;
 
 function errno(): string {
@@ -39,6 +42,15 @@ function perform(request: MountRequest): MountAnswer {
     const failed = mount("overlay", target, "overlay", flags, options(request.mount)) === 0 ? undefined : errno();
     // A working folder in it would keep the volume's folder from being removed.
     return chdir("/") === 0 ? (failed ?? "done") : errno();
+  }
+  if ("bind" in request) {
+    const { source, target } = request.bind;
+    return mount(source, target, "none", msBind, null) === 0 ? "done" : errno();
+  }
+  if ("share" in request) {
+    const dir = request.share;
+    if (mount(dir, dir, "none", msBind, null) !== 0) return errno();
+    return mount("none", dir, "none", msShared | msRec, null) === 0 ? "done" : errno();
   }
   while (umount2(request.unmount, umountNofollow) === 0);
   const failed = errno();

@@ -15,14 +15,19 @@ export interface Overlay {
   upper?: { data: string; work: string };
 }
 
-export type MountRequest = { mount: Overlay } | { unmount: string };
+export type MountRequest =
+  { mount: Overlay } | { unmount: string } | { bind: { source: string; target: string } } | { share: string };
 /** "done", or the errno's name. */
 export type MountAnswer = string;
 
-/** The overlays of this node's volumes. */
+/** Overlays of this node's volumes, and where else they are to be seen. */
 export interface Mounts {
   /** Throws INTERNAL, naming the target and the kernel's reason. */
   mount(overlay: Overlay): Promise<void>;
+  /** Makes what is at `source` appear at `target` too. Throws INTERNAL, naming both. */
+  bind(source: string, target: string): Promise<void>;
+  /** Makes a folder a mount of its own whose later mounts appear wherever it was bound to; once. Throws INTERNAL. */
+  share(dir: string): Promise<void>;
   /** Never lazily: afterwards nobody can write through it. No error if nothing is mounted there. */
   unmount(target: string): Promise<void>;
   /** What is mounted in a folder, the deepest first. */
@@ -71,6 +76,18 @@ export class OverlayMounts implements Mounts {
       `the overlay ${overlay.home}/${overlay.target} of ${overlay.lowers.length} layers cannot be mounted: ${answer} ` +
         `(the node's folder must be on a file system that can hold an overlay's upper layer, for instance ext4 or xfs)`,
     );
+  }
+
+  async bind(source: string, target: string): Promise<void> {
+    const answer = await this.#ask({ bind: { source, target } });
+    if (answer === "done") return;
+    throw new SubstrateError("INTERNAL", `${source} cannot be bound to ${target}: ${answer}`);
+  }
+
+  async share(dir: string): Promise<void> {
+    const answer = await this.#ask({ share: dir });
+    if (answer === "done") return;
+    throw new SubstrateError("INTERNAL", `${dir} cannot be made a shared mount: ${answer}`);
   }
 
   async unmount(target: string): Promise<void> {

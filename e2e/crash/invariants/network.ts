@@ -33,7 +33,7 @@ function differ(what: string, found: readonly string[], expected: readonly strin
 }
 
 /** Links, namespaces, nftables elements: those of the ready slots and of running actors. */
-export function* networkViolations({ cluster, atelet, nodeActors }: World): Generator<string> {
+export function* networkViolations({ cluster, atelet, nodeActors, warm }: World): Generator<string> {
   const dir = join(cluster.nodeDir, "netns");
   const links = [...inPod(atelet, "ip", "-o", "link").matchAll(/^\d+: (a\d+)[@:]/gm)].map((match) => match[1] ?? "");
   const sets = listing
@@ -65,8 +65,8 @@ export function* networkViolations({ cluster, atelet, nodeActors }: World): Gene
   yield* differ("nftables map dn", targets, running.map(addressOf));
   if (targets.length !== running.length) yield `nftables map dn has ${targets.length} elements`;
   for (const link of running) if (!links.includes(link)) yield `running actor without its link ${link}`;
-  if (links.length !== running.length + readySlots)
-    yield `${links.length} network slots: ${running.length} actors run, ${readySlots} are kept ready`;
+  if (links.length !== running.length + warm.length + readySlots)
+    yield `${links.length} network slots: ${running.length} actors run, ${warm.length} sandboxes wait for one, ${readySlots} are kept ready`;
 }
 
 /** Mount points as a process sees them; one that is mounted over is there twice. */
@@ -75,17 +75,23 @@ function mountPoints(pid: number): string[] {
   return lines.map((line) => line.split(" ")[4] ?? "");
 }
 
-/** Mounts of the pod beside the namespaces': one for each volume of a running actor. */
+/** Mounts of the pod beside the namespaces': the shared folder, and those of each volume of a running actor. */
 export function* mountViolations({ cluster, atelet, nodeActors }: World): Generator<string> {
   const points = mountPoints(atelet);
   const own = points.filter((point) => point.startsWith(`${cluster.nodeDir}/`));
-  const volumes = nodeActors
-    .filter(({ running }) => running)
-    .flatMap(({ dir, record }) => (record?.volumes.stacks ?? []).map(({ name }) => join(dir, "volumes", name, "mnt")));
+  const warmDir = join(cluster.nodeDir, "warm");
+  const inWarm = namesIn(warmDir);
+  const volumes = nodeActors.flatMap(({ dir, record, sandboxId }) =>
+    (sandboxId === undefined ? [] : (record?.volumes.stacks ?? [])).flatMap(({ name }, index) => [
+      join(dir, "volumes", name, "mnt"),
+      // a sandbox that had waited sees it by way of its own folder
+      ...(inWarm.includes(sandboxId ?? "") ? [join(warmDir, sandboxId ?? "", "volumes", String(index))] : []),
+    ]),
+  );
   const mounted = own.filter(
     (point) => !point.startsWith(`${cluster.nodeDir}/netns/`) && !point.endsWith("/null-netns"),
   );
-  yield* differ("mounts", mounted, volumes);
+  yield* differ("mounts", mounted, [...volumes, warmDir]);
   for (const point of new Set(mounted))
     if (mounted.filter((other) => other === point).length > 1) yield `${point} is mounted more than once`;
   // those of others that were there when the pod began are copied into it

@@ -81,17 +81,17 @@ function* ofFiles({ cluster, atelet, actors, snapshots, nodeActors }: World): Ge
 }
 
 /** runsc's files are those of running actors. */
-function* ofSandboxes({ cluster, nodeActors }: World): Generator<string> {
+function* ofSandboxes({ cluster, nodeActors, warm }: World): Generator<string> {
   const root = join(cluster.nodeDir, "runsc");
-  const ids = nodeActors.flatMap(({ sandboxId }) => sandboxId ?? []);
+  const ids = [...warm, ...nodeActors.flatMap(({ sandboxId }) => sandboxId ?? [])];
   for (const folder of ["s", "r", "l"]) {
     for (const name of namesIn(join(root, folder)))
       if (name !== "null-netns" && !ids.some((id) => name.includes(id))) yield `${root}/${folder}/${name} is left over`;
   }
 }
 
-function* ofCgroups({ cluster, nodeActors }: World): Generator<string> {
-  const ids = nodeActors.flatMap(({ sandboxId }) => sandboxId ?? []);
+function* ofCgroups({ cluster, nodeActors, warm }: World): Generator<string> {
+  const ids = [...warm, ...nodeActors.flatMap(({ sandboxId }) => sandboxId ?? [])];
   for (const pod of new PodCgroup(cluster.id).folders()) {
     for (const entry of namesIn(join(pod, "actors"))) {
       const folder = join(pod, "actors", entry);
@@ -106,15 +106,17 @@ function* ofCgroups({ cluster, nodeActors }: World): Generator<string> {
   }
 }
 
-function* ofLedger({ nodeActors, metric }: World): Generator<string> {
+function* ofLedger({ nodeActors, warm, metric }: World): Generator<string> {
   const running = nodeActors.filter((actor) => actor.running);
   const expected = running.reduce((sum, { record }) => sum + (record?.program.memoryBytes ?? 0) + overheadBytes, 0);
   const booked = metric('substrate_ledger_bytes{kind="booked"}');
   if (booked !== expected) yield `the ledger has ${booked} bytes booked; running actors have ${expected}`;
+  const waiting = metric("substrate_warm_sandboxes");
+  if (waiting !== warm.length) yield `${waiting} sandboxes wait for an actor, ${warm.length} have a folder`;
   const counted = metric("substrate_atelet_running_actors");
   if (counted !== running.length) yield `the atelet counts ${counted} running actors; there are ${running.length}`;
-  const waiting = metric("substrate_ledger_waiting_placements");
-  if (waiting !== 0) yield `${waiting} placements wait`;
+  const placements = metric("substrate_ledger_waiting_placements");
+  if (placements !== 0) yield `${placements} placements wait`;
 }
 
 /** What the node keeps and uses is that of its actors, and nothing else. */

@@ -32,16 +32,16 @@ function processes(): SeenProcess[] {
   });
 }
 
-/** Of a running actor: sandbox and gofer. */
+/** Of a running actor, or of one that waits for an actor: sandbox and gofer. */
 const processesPerSandbox = 2;
 
 /**
  * Below the supervisor there are the atelet and the sandboxes of running actors, whose programs are their own affair,
  * and nothing that has ended and waits to be reaped; no process of the runtime is anywhere else.
  */
-export function* processViolations({ cluster, atelet, nodeActors }: World): Generator<string> {
+export function* processViolations({ cluster, atelet, nodeActors, warm }: World): Generator<string> {
   const runtimeRoot = `${cluster.nodeDir}/runsc/`;
-  const ids = nodeActors.flatMap(({ sandboxId }) => sandboxId ?? []);
+  const ids = [...warm, ...nodeActors.flatMap(({ sandboxId }) => sandboxId ?? [])];
   const all = processes();
   const ofRuntime = all.filter(({ words }) => words.some((word) => word.includes(runtimeRoot)));
   const isOf = (id: string, { words }: SeenProcess): boolean => words.some((word) => word.includes(id));

@@ -34,6 +34,8 @@ export interface World {
   actors: Actor[];
   snapshots: Snapshot[];
   nodeActors: NodeActor[];
+  /** Ids of the sandboxes that wait for an actor. */
+  warm: string[];
   /** A sample of the atelet's metrics; 0 if it has no such series. */
   metric: (series: string) => number;
 }
@@ -61,12 +63,15 @@ export async function lookAround(cluster: LocalCluster): Promise<World> {
   ]);
   const lines = (await answer.text()).split("\n");
   const actorsDir = join(cluster.nodeDir, "actors");
+  const nodeActors = namesIn(actorsDir).map((uid) => readNodeActor(actorsDir, uid));
+  const warm = namesIn(join(cluster.nodeDir, "warm"));
   return {
     cluster,
     atelet,
     actors: foundActors.items,
     snapshots: foundSnapshots.items,
-    nodeActors: namesIn(actorsDir).map((uid) => readNodeActor(actorsDir, uid)),
+    nodeActors,
+    warm: warm.filter((id) => nodeActors.every(({ sandboxId }) => sandboxId !== id)),
     metric: (series) => Number(lines.find((line) => line.startsWith(`${series} `))?.slice(series.length + 1) ?? 0),
   };
 }

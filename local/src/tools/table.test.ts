@@ -22,7 +22,7 @@ describe("which programs of PATH fit", () => {
   });
 
   it("takes only the stamped runsc, as snapshots are bound to their build", () => {
-    expect(fits("runsc", "runsc version 20260905-substrate.1\nspec: 1.2.1\n")).toBe(true);
+    expect(fits("runsc", "runsc version 20260905-substrate.2\nspec: 1.2.1\n")).toBe(true);
     expect(fits("runsc", "runsc version release-20260905.0\nspec: 1.2.1\n")).toBe(false);
   });
 

@@ -33,7 +33,7 @@ export interface Tool {
 
 const KUBERNETES = "1.34.4";
 /** Snapshots are only restored by the build that wrote them: the stamp tells builds apart. */
-const RUNSC = "20260905-substrate.1";
+const RUNSC = "20260905-substrate.2";
 
 /** The first x.y.z in the output if it is in the range. */
 function within(range: string): (output: string) => string | undefined {

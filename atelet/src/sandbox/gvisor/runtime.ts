@@ -23,6 +23,7 @@ import { writeBundle } from "./bundle.ts";
 import { type RunscOptions, runsc, type SandboxStdio } from "./command.ts";
 import { Execs } from "./execs.ts";
 import { imageSize, removeImage } from "./image.ts";
+import { seesMount } from "./mount-view.ts";
 import { findProcesses, findRunsc, isAlive, kill, waitGone } from "./process.ts";
 import { startFailure, withoutSteps } from "./start-failure.ts";
 import { SandboxStates } from "./state.ts";
@@ -50,6 +51,12 @@ const timeouts = {
   /** For the processes of a killed sandbox to be gone. */
   gone: 10_000,
 } as const;
+
+/**
+ * Builds of which the restore into a created sandbox gives it host name, environment and output
+ * (local/src/tools/runsc-source.ts). Others keep those of the creation, for which nobody is known.
+ */
+const warmBuild = /-substrate\.([2-9]|\d{2,})$/;
 
 /** gVisor's runsc (systrap) as a sandbox class. One object per atelet; it adopts what an earlier one left. */
 export class GvisorRuntime implements SandboxRuntime {
@@ -157,7 +164,7 @@ export class GvisorRuntime implements SandboxRuntime {
       await pipeline(createReadStream(this.#runscPath), hash);
       version = `sha256:${hash.digest("hex").slice(0, 16)}`;
     }
-    return { backgroundRestore: true, runtime: `runsc/${version}` };
+    return { backgroundRestore: true, warmRestore: warmBuild.test(version), runtime: `runsc/${version}` };
   }
 
   async run(spec: SandboxSpec): Promise<void> {
@@ -178,6 +185,17 @@ export class GvisorRuntime implements SandboxRuntime {
       }
       this.#log.warn("a program could not be started", { sandbox: spec.id, program: spec.args[0], error });
       throw new NotStartedError("PROGRAM_EXITED", why, { cause: error });
+    }
+  }
+
+  async create(spec: SandboxSpec): Promise<void> {
+    await this.#assertNew(spec.id);
+    try {
+      await writeBundle(spec, { cpuQuota: false });
+      await this.#startWith(spec, ["create", `--bundle=${spec.bundleDir}`, spec.id], { timeoutMs: timeouts.start });
+    } catch (error) {
+      await this.#cleanUp(spec.id);
+      throw this.#failure("INTERNAL", `sandbox ${spec.id} could not be created`, error);
     }
   }
 
@@ -227,11 +245,14 @@ export class GvisorRuntime implements SandboxRuntime {
   }
 
   async restore(spec: SandboxSpec, options: RestoreOptions): Promise<void> {
-    await this.#assertNew(spec.id);
-    const { imageDir } = options;
+    const { imageDir, created = false } = options;
+    if (!created) await this.#assertNew(spec.id);
     try {
-      await imageSize(imageDir);
-      await writeBundle(spec, { cpuQuota: false });
+      await Promise.all([
+        imageSize(imageDir),
+        writeBundle(spec, { cpuQuota: false }),
+        ...(created ? [this.#assertSeen(spec)] : []),
+      ]);
       await this.#startWith(
         spec,
         [
@@ -353,6 +374,16 @@ export class GvisorRuntime implements SandboxRuntime {
       await stdout.close();
     }
     await this.#states.record(spec.id);
+  }
+
+  /** A program that doesn't get its volumes would write into the folders below, silently. */
+  async #assertSeen({ id, volumes }: SandboxSpec): Promise<void> {
+    const { gofer } = await this.#states.known(id);
+    if (gofer === undefined) throw new Error("its file server has ended");
+    for (const { source, destination } of volumes) {
+      if (await seesMount(gofer.pid, destination, source)) continue;
+      throw new Error(`it does not see what is mounted at ${source}`);
+    }
   }
 
   async #command(id: string, subcommand: readonly string[], timeoutMs: number): Promise<void> {
