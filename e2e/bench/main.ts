@@ -4,6 +4,7 @@ import { parseArgs } from "node:util";
 import { burnin, type BurninResult } from "./burnin/burnin.ts";
 import { cluster, type ClusterResult } from "./cluster.ts";
 import { loop, type LoopResult } from "./loop.ts";
+import { pages, type PagesResult } from "./pages.ts";
 import { snapshots, type SnapshotsResult } from "./snapshots/snapshots.ts";
 import { starts, type StartsResult } from "./starts.ts";
 
@@ -19,6 +20,8 @@ const usage = `npm run bench -- NAME [--json FILE]
             new actors, cold and from the golden snapshot, beside resumes of the same ones
   cluster [--rounds N]
             the installed chart on two real nodes beside local mode; what its pods take
+  pages [--rounds N] [--quick]
+            page tables, packs and indexes on images of real programs, one for each round
 `;
 
 const { values, positionals } = parseArgs({
@@ -34,7 +37,7 @@ const { values, positionals } = parseArgs({
   },
 });
 
-type Result = BurninResult | LoopResult | SnapshotsResult | StartsResult | ClusterResult;
+type Result = BurninResult | LoopResult | PagesResult | SnapshotsResult | StartsResult | ClusterResult;
 
 function measured(name: string | undefined): Promise<Result> {
   const rounds = Number(values.rounds);
@@ -48,6 +51,7 @@ function measured(name: string | undefined): Promise<Result> {
   if (name === "loop") return loop({ rounds, maxMib: Number(values["max-mib"]), say });
   if (name === "cluster") return cluster({ rounds, say });
   if (name === "starts") return starts({ rounds, say });
+  if (name === "pages") return pages({ generations: quick ? 4 : Math.max(8, rounds), say });
   throw new Error(usage);
 }
 

@@ -1,12 +1,10 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type Template } from "@substrate/crds/index.ts";
 import { buildCounter, buildPython } from "@substrate/examples/programs.ts";
-import { renderExample } from "@substrate/examples/render.ts";
 import { startLocalCluster } from "@substrate/local/cluster.ts";
-import { parseAllDocuments } from "yaml";
 import { tools } from "../support/tools.ts";
+import { exampleTemplate } from "./example-template.ts";
 import { Product } from "./product.ts";
 import { median } from "./statistics.ts";
 
@@ -46,7 +44,7 @@ export async function starts({ rounds, say }: { rounds: number; say: (line: stri
       for (const { name, build } of programs) {
         const { reference } = await build(join(stateDir, name));
         for (const golden of ["Auto", "Never"] as const)
-          await product.template(await templateOf(name, reference, golden));
+          await product.template(await exampleTemplate(name, reference, golden));
         const row = await measure(product, name, rounds);
         rows.push(row);
         say(
@@ -83,16 +81,4 @@ async function measure(product: Product, program: string, rounds: number): Promi
     await product.removeActor(golden);
   }
   return { program, cold: median(times.cold), golden: median(times.golden), resume: median(times.resume) };
-}
-
-/** The example's own Template under another name. */
-async function templateOf(program: string, image: string, golden: "Auto" | "Never"): Promise<Template> {
-  const documents = parseAllDocuments(await renderExample(program, { image })).map((each) => each.toJS() as Template);
-  const template = documents.find(({ kind }) => kind === "Template");
-  if (template === undefined) throw new Error(`the example ${program} has no Template`);
-  return {
-    ...template,
-    metadata: { name: `${program}-${golden.toLowerCase()}`, namespace: "default" },
-    spec: { ...template.spec, snapshots: { ...template.spec.snapshots, golden, uploadDelay: "5m" } },
-  };
 }

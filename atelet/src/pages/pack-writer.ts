@@ -64,15 +64,17 @@ export class PackWriter {
     const digest = createHash("sha256");
     for (const { sha256 } of this.#segments) digest.update(sha256);
     const packKey = `${this.#keyPrefix}${this.#packs.length}-${digest.digest("hex").slice(0, 16)}`;
-    // the part of the buffer that wasn't filled was never touched, and costs nothing
-    const bytes = this.#pack.buffer.transfer(this.#packedBytes);
+    const pack = this.#pack.buffer;
+    const bytes = this.#packedBytes;
     this.#packs.push({ key: packKey, segments: this.#segments });
-    this.#storedBytes += bytes.byteLength;
+    this.#storedBytes += bytes;
+    await this.#puts.start(bytes, async () => {
+      // cut, if it isn't full, by a copy: only now, when an earlier pack has gone
+      const cut = pack.transfer(bytes);
+      await this.#job.ask("put", { packKey, bytes: cut }, [cut]);
+    });
     this.#pack = new Uint8Array(0);
     this.#packedBytes = 0;
     this.#segments = [];
-    await this.#puts.start(bytes.byteLength, async () => {
-      await this.#job.ask("put", { packKey, bytes }, [bytes]);
-    });
   }
 }

@@ -61,6 +61,43 @@ describe("what is packed", () => {
     );
   });
 
+  it("is handed over and asked for within the bounds of a transfer", async () => {
+    const image = randomPages(15_000);
+    const { file, table, index } = store.local("large");
+    await writeFile(file, image);
+    const held = { now: 0, most: 0, calls: 0, mostCalls: 0 };
+    const hold = async (bytes: number, ms: number): Promise<void> => {
+      held.now += bytes;
+      held.calls += 1;
+      held.most = Math.max(held.most, held.now);
+      held.mostCalls = Math.max(held.mostCalls, held.calls);
+      await delay(ms);
+      held.now -= bytes;
+      held.calls -= 1;
+    };
+    const packed = await store.engine.pack({
+      file,
+      table,
+      keyPrefix: "large-",
+      put: async (key, bytes) => {
+        await hold(bytes.byteLength, 150);
+        await store.put(key, bytes);
+      },
+    });
+    expect(held).toMatchObject({ most: 32 << 20, mostCalls: 2 });
+    await writeFile(index, packed.index);
+    held.most = 0;
+    await store.fetch("large", "back", {
+      get: async (...range) => {
+        await hold(range[2], 5);
+        return store.get(...range);
+      },
+    });
+    expect(held.most).toBeLessThanOrEqual(40 << 20);
+    expect(held.mostCalls).toBeGreaterThan(2);
+    expect((await read("back")).equals(image)).toBe(true);
+  });
+
   it("is the same for the same image and base", async () => {
     const image = imageOf(Array.from({ length: 600 }, (_none, i) => i % 400));
     const packed = await store.store("one", image);

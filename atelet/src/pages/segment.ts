@@ -5,18 +5,20 @@ import { type Segment } from "./page-index.ts";
 import { PAGE_BYTES } from "./pages.ts";
 
 export const SEGMENT_PAGES = 256;
-const segmentBytes = SEGMENT_PAGES * PAGE_BYTES;
 
 /** A sample is every 16th page; what zstd at its fastest doesn't bring below this is not tried in full. */
 const sampleEvery = 16;
 const promising = 0.93;
 const worthwhile = 0.95;
 
-/** `-1` would mean 3. The output comes as one buffer. */
+/** Of one compression more than its input has, so that the output comes as one buffer. */
+const slackBytes = 16 << 10;
+
+/** @param level -1 would mean 3. */
 function compressed(bytes: Uint8Array, level: number): Buffer {
   return zstdCompressSync(bytes, {
     params: { [constants.ZSTD_c_compressionLevel]: level },
-    chunkSize: segmentBytes + (64 << 10),
+    chunkSize: bytes.length + slackBytes,
   });
 }
 
