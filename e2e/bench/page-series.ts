@@ -19,7 +19,7 @@ interface Program {
   name: string;
   build: (outDir: string) => Promise<{ reference: string }>;
   /** Between two suspends. */
-  work: (send: (method: "GET" | "POST", path: string) => Promise<void>) => Promise<void>;
+  work: (send: (method: "GET" | "POST", path: string) => Promise<number>) => Promise<void>;
 }
 
 const requests = 200;
@@ -27,7 +27,7 @@ const gluttonMib = 500;
 /** Pages spread over all that is held: 5 %. */
 const dirtiedMib = 25;
 
-async function repeat(times: number, action: (i: number) => Promise<void>): Promise<void> {
+async function repeat(times: number, action: (i: number) => Promise<unknown>): Promise<void> {
   for (let i = 0; i < times; i += 1) await action(i);
 }
 
@@ -57,8 +57,10 @@ export async function captureSeries(dir: string, generations: number, say: (line
       say(`${name}: ${generations} images`);
     }
     const { reference } = await buildGlutton(join(dir, "glutton"));
-    await product.make({ name: "glutton", mib: gluttonMib, kind: "random" }, reference, "10m");
-    const dirty: Program["work"] = (send) => send("POST", `/churn?mib=${dirtiedMib}&kind=random`);
+    await product.make({ name: "glutton", mib: gluttonMib, kind: "random" }, reference, { detachDelay: "10m" });
+    const dirty: Program["work"] = async (send) => {
+      await send("POST", `/churn?mib=${dirtiedMib}&kind=random`);
+    };
     series.push(await capture(dir, product, await generationsOf(cluster, "glutton"), "glutton", generations, dirty));
     say(`glutton: ${generations} images`);
     await product.close();
@@ -80,7 +82,7 @@ async function capture(
   mkdirSync(kept, { recursive: true });
   const images: string[] = [];
   for (let i = 0; i < generations; i += 1) {
-    await work((method, path) => product.send(name, method, path));
+    await work((method, path) => product.request(name, method, path));
     await product.suspend(name, "Async");
     const image = join(kept, `${String(i).padStart(2, "0")}.img`);
     linkSync(newestImage(folder), image);

@@ -116,11 +116,6 @@ export class Product {
     return this.request(name, "POST", "/touch");
   }
 
-  /** Lets it do something. */
-  async send(name: string, method: "GET" | "POST", path: string): Promise<void> {
-    await this.#request(name, method, path);
-  }
-
   /** Resolves when the node has nothing of the actor any more: its next resume is one from the store. */
   async detached(name: string): Promise<void> {
     const { metadata } = await this.#actor(name, "detach", (found) => found.status?.assignment?.nodeName === undefined);
