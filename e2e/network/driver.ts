@@ -1,9 +1,11 @@
 import { createLogger } from "@substrate/lib/log.ts";
 import { listConnections, type TupleSide } from "@substrate/atelet/network/conntrack.ts";
+import { Kernel } from "@substrate/atelet/network/kernel.ts";
 import { loadLinux } from "@substrate/atelet/network/linux.ts";
 import { decode, encode } from "@substrate/atelet/network/netlink.ts";
+import { loadNftables } from "@substrate/atelet/network/nftables.ts";
 import { NftActorNetwork } from "@substrate/atelet/network/nft-network.ts";
-import { type Slot } from "@substrate/atelet/network/network.ts";
+import { type SleepingImage, type Slot } from "@substrate/atelet/network/network.ts";
 import { serveRemote } from "./remote.ts";
 
 /** The network of one atelet, in the pod's namespaces, driven by the test. */
@@ -36,9 +38,15 @@ function connections(nodeAddress: string): number {
   return counts.reduce((sum, count) => sum + count);
 }
 
+/** As when the kernel's table of connections was emptied. */
+function forget(nodeAddress: string): void {
+  new Kernel(loadLinux(), loadNftables()).forgetConnections(nodeAddress, ["original", "reply"]);
+}
+
 serveRemote({
   connections,
-  start: (keep: number[]) => network.start(keep),
+  forget,
+  start: (slots: number[], parked: string[] = []) => network.start({ slots, parked }),
   acquire: () => network.acquire(),
   adopt: (index: number) => network.adopt(index),
   release: (slot: Slot) => network.release(slot),
@@ -48,6 +56,10 @@ serveRemote({
   unpublish: (slot: Slot) => network.unpublish(slot),
   block: (slot: Slot) => network.block(slot),
   open: (slot: Slot) => network.open(slot),
+  park: (slot: Slot, image: SleepingImage) => network.park(slot, image),
+  unpark: (slot: Slot, image: SleepingImage) => network.unpark(slot, image),
+  giveUp: (actor: string) => network.giveUp(actor),
+  parkedCount: () => network.parkedCount,
   setRouters: (addresses: string[]) => network.setRouters(addresses),
   destroy: () => network.destroy(),
 });

@@ -118,7 +118,8 @@ describe("the actors' network", () => {
     ]);
     expect(await program.call("received")).not.toContain("while blocked");
     expect(await lan.call("received")).not.toContain("while blocked");
-    expect(silent).toEqual(["silence", "silence", "silence", "silence"]);
+    // A newcomer hears that it can't be reached; who has a connection waits, and tries again soon.
+    expect(silent).toEqual(["silence", "silence", "EHOSTUNREACH", "silence"]);
     expect(await ask(router, addresses.pod, actor(0).outerPort)).toContain("one hello");
     await network.call("open", slot);
     // What was sent while it was blocked arrives now by itself.
@@ -165,6 +166,84 @@ describe("the actors' network", () => {
     expect(await router.call("askKept", 5, "a", answerMs)).toBe("ECONNRESET");
     expect(await ask(router, addresses.pod, outerPort)).toBe("ECONNREFUSED");
     expect(topology.run("pod", "ip -br link")).not.toContain(`a${slot.index}@`);
+  });
+
+  it("keeps a sleeping actor's address and what it began, for the first restore of its image alone", async () => {
+    const image = { actor: "sleeper", generation: 3, epoch: 2 };
+    const sleeper = await startActor("sleeper");
+    await lan.call("listenUdp", addresses.internet, 5000, "internet");
+    await sleeper.program.call("listenUdp", "0.0.0.0", 6000, "sleeper");
+    await sleeper.program.call("sendUdp", 6000, addresses.internet, 5000, "from the sleeper");
+    await expect.poll(() => lan.call("received")).toContain("from the sleeper");
+    await router.call("keep", 6, addresses.pod, sleeper.outerPort);
+    expect(await router.call("askKept", 6, "a", answerMs)).toContain("sleeper a");
+    const { nodeAddress } = sleeper.slot;
+
+    await network.call("block", sleeper.slot);
+    await network.call("park", sleeper.slot, image);
+    await sleeper.program.kill();
+    await network.call("release", sleeper.slot);
+    // What a router began is forgotten: its outer port will be another actor's.
+    expect(await router.call("askKept", 6, "b", answerMs)).toBe("ECONNRESET");
+    expect(await network.call("connections", nodeAddress)).toBe(1);
+
+    await network.kill();
+    network = topology.driver();
+    await network.call("start", [actor(0).slot.index], ["sleeper"]);
+    expect(await network.call("parkedCount")).toBe(1);
+    const slot = await network.call<Slot>("acquire");
+    expect(slot.nodeAddress).not.toBe(nodeAddress);
+    expect(await network.call("unpark", slot, { ...image, generation: 4 })).toBeUndefined();
+    expect(await network.call("unpark", slot, image)).toEqual({ ...slot, nodeAddress });
+    expect(await network.call("unpark", slot, image)).toBeUndefined();
+    const program = topology.actor(slot.netnsPath);
+    await network.call("putAddress", slot);
+    await program.call("listenUdp", "0.0.0.0", 6000, "awake");
+    await network.call("open", { ...slot, nodeAddress });
+    await expect
+      .poll(async () => {
+        await lan.call("tellUdp", 5000, "to the sleeper");
+        return program.call("received");
+      })
+      .toContain("to the sleeper");
+    expect(topology.run("pod", "nft list set ip ate asleep")).not.toContain(nodeAddress);
+    await program.kill();
+    await network.call("release", { ...slot, nodeAddress });
+    expect(await network.call("connections", nodeAddress)).toBe(0);
+  });
+
+  it("gives up what is parked of an actor that is not here any more, and after a restore that did not come to its end", async () => {
+    const parked = async (name: string): Promise<Slot> => {
+      const { slot, program } = await startActor(name);
+      expect(await ask(program, addresses.internet, 80)).toContain("lan hello");
+      await network.call("block", slot);
+      await network.call("park", slot, { actor: name, generation: 1, epoch: 1 });
+      await program.kill();
+      await network.call("release", slot);
+      return slot;
+    };
+    const gone = await parked("gone");
+    const begun = await parked("begun");
+    const left = await parked("left");
+    const slot = await network.call<Slot>("acquire");
+    expect(await network.call("unpark", slot, { actor: "begun", generation: 1, epoch: 1 })).toBeDefined();
+    await network.call("giveUp", "left");
+    await network.kill();
+    network = topology.driver();
+    await network.call("start", [actor(0).slot.index], ["begun", "left"]);
+    expect(await network.call("parkedCount")).toBe(0);
+    for (const { nodeAddress } of [gone, begun, left]) {
+      expect(await network.call("connections", nodeAddress)).toBe(0);
+    }
+    expect(topology.run("pod", "nft list set ip ate asleep")).not.toContain("elements");
+  });
+
+  it("resets at once what an actor says on a connection that nobody knows any more", async () => {
+    const { program, slot } = actor(0);
+    await program.call("keep", 7, addresses.internet, 80);
+    expect(await program.call("askKept", 7, "a", answerMs)).toContain("lan a");
+    await network.call("forget", slot.nodeAddress);
+    expect(await program.call("askKept", 7, "b", answerMs)).toBe("ECONNRESET");
   });
 
   it("leaves nothing after destroy", async () => {

@@ -1,4 +1,4 @@
-import { createSocket } from "node:dgram";
+import { createSocket, type RemoteInfo, type Socket as UdpSocket } from "node:dgram";
 import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
 import { serveRemote } from "./remote.ts";
@@ -6,6 +6,9 @@ import { serveRemote } from "./remote.ts";
 /** Somebody in some network namespace who listens, asks and keeps connections open. One line asked, one answered. */
 const kept = new Map<number, Socket>();
 const received: string[] = [];
+const udp = new Map<number, UdpSocket>();
+/** Who has sent to a listener last. */
+const senders = new Map<number, RemoteInfo>();
 
 function failure(error: unknown): string {
   return error instanceof Error && "code" in error ? String(error.code) : String(error);
@@ -53,10 +56,12 @@ serveRemote({
     const socket = createSocket("udp4");
     socket.on("message", (bytes, from) => {
       received.push(bytes.toString());
+      senders.set(port, from);
       socket.send(name, from.port, from.address);
     });
     socket.bind(port, host);
     await once(socket, "listening");
+    udp.set(port, socket);
   },
   /** The answer, or an error code, or "silence". */
   async ask(host: string, port: number, text: string, timeoutMs: number) {
@@ -65,6 +70,15 @@ serveRemote({
     const answer = await line(socket, text, timeoutMs);
     socket.destroy();
     return answer;
+  },
+  /** To whoever has sent to the listener last, as often as it takes: nothing is told of what is lost. */
+  tellUdp(port: number, text: string) {
+    const to = senders.get(port);
+    if (to !== undefined) udp.get(port)?.send(text, to.port, to.address);
+  },
+  /** From a listener's own port. */
+  sendUdp(port: number, host: string, hostPort: number, text: string) {
+    udp.get(port)?.send(text, hostPort, host);
   },
   async askUdp(host: string, port: number, text: string, timeoutMs: number) {
     const socket = createSocket("udp4");

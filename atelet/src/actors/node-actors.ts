@@ -56,7 +56,11 @@ export class NodeActors {
     }
     for (const id of await cgroups.list()) if (!kept.has(id)) await cgroups.remove(id);
     await this.#node.warmFolders.start(kept);
-    await network.start(actors.flatMap(({ slotIndex }) => slotIndex ?? []));
+    await network.start({
+      slots: actors.flatMap(({ slotIndex }) => slotIndex ?? []),
+      // A sandbox that is still there, or was when the last atelet wrote it down, was not put to sleep to its end.
+      parked: actors.flatMap(({ slotIndex, record }) => (slotIndex === undefined ? record.actor.uid : [])),
+    });
     for (const actor of actors) {
       const status = sandboxes.get(actor.sandboxId);
       await actor.adopt(status === "running" || status === "paused" ? status : "gone");

@@ -10,7 +10,8 @@ import { type Cgroups, type LimitsHit } from "../cgroups/cgroups.ts";
 import { type Images } from "../images/images.ts";
 import { MemoryLedger } from "../ledger/ledger.ts";
 import { createAteletMetrics } from "../metrics.ts";
-import { type ActorNetwork, type Slot } from "../network/network.ts";
+import { type ActorNetwork, type SleepingImage, type Slot } from "../network/network.ts";
+import { type Parked, ParkedAddresses } from "../network/parked.ts";
 import { Outputs } from "../output/outputs.ts";
 import { Origins } from "../origins/origins.ts";
 import {
@@ -162,10 +163,15 @@ class FakeRuntime implements SandboxRuntime {
 class FakeNetwork implements ActorNetwork {
   readonly used = new Set<number>();
   readonly blocked = new Set<number>();
+  /** In the kernel, as all of this is: it outlives an atelet. */
+  readonly parked = new ParkedAddresses(10);
+  /** Actors whose connections were given up. */
+  readonly givenUp: Parked[] = [];
   #next = 1;
   #port = 20_000;
-  start(keep: readonly number[]): Promise<void> {
-    for (const index of this.used) if (!keep.includes(index)) this.used.delete(index);
+  start(keep: { slots: readonly number[]; parked: readonly string[] }): Promise<void> {
+    for (const index of this.used) if (!keep.slots.includes(index)) this.used.delete(index);
+    this.givenUp.push(...this.parked.keepOnly(new Set(keep.parked)));
     return Promise.resolve();
   }
   acquire(): Promise<Slot> {
@@ -179,6 +185,22 @@ class FakeNetwork implements ActorNetwork {
   }
   #slot(index: number): Slot {
     return { index, netnsPath: `/netns/${index}`, nodeAddress: "127.0.0.1" };
+  }
+  get parkedCount(): number {
+    return this.parked.count;
+  }
+  park(slot: Slot, image: SleepingImage): Promise<void> {
+    this.givenUp.push(...this.parked.add({ ...image, nodeAddress: slot.nodeAddress }));
+    return Promise.resolve();
+  }
+  unpark(slot: Slot, image: SleepingImage): Promise<Slot | undefined> {
+    const taken = this.parked.takeFor(image);
+    return Promise.resolve(taken && { ...slot, nodeAddress: taken.nodeAddress });
+  }
+  giveUp(actor: string): Promise<void> {
+    const given = this.parked.take(actor);
+    if (given !== undefined) this.givenUp.push(given);
+    return Promise.resolve();
   }
   release(slot: Slot): Promise<void> {
     this.used.delete(slot.index);

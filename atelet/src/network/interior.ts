@@ -16,6 +16,13 @@ export function nodeAddressOf(index: number): string {
   return `100.64.${index >> 8}.${index & 255}`;
 }
 
+/** The index that has this node address for its own. */
+export function indexOfAddress(nodeAddress: string): number | undefined {
+  const match = /^100\.64\.(\d{1,3})\.(\d{1,3})$/.exec(nodeAddress);
+  const index = Number(match?.[1] ?? NaN) * 256 + Number(match?.[2] ?? NaN);
+  return index >= 1 && index <= maxIndex ? index : undefined;
+}
+
 /** The pod's end of the veth. */
 export function linkNameOf(index: number): string {
   return `a${index}`;

@@ -7,13 +7,15 @@ export interface KernelState {
   sources: Map<string, string>;
   /** Names of links that nothing may pass. */
   blocked: string[];
+  /** Addresses whose peers hear that they can't be reached, with the mark of those that are parked. */
+  asleep: Map<string, string | undefined>;
   mappings: Mapping[];
   restingPorts: number[];
   /** Addresses that may reach actors. */
   routers: string[];
 }
 
-/** The shapes of `nft -j list`; an element with a timeout is wrapped in {elem}. */
+/** The shapes of `nft -j list`; an element with a timeout or a comment is wrapped in {elem}. */
 const listing = z.object({
   nftables: z.array(z.object({ map: z.unknown().optional(), set: z.unknown().optional() })),
 });
@@ -21,6 +23,10 @@ const named = z.object({ name: z.string(), elem: z.array(z.unknown()).default([]
 const source = z.tuple([z.string(), z.string()]);
 const mapping = z.tuple([z.number(), z.object({ concat: z.tuple([z.string(), z.number()]) })]);
 const resting = z.union([z.number(), z.object({ elem: z.object({ val: z.number() }) })]);
+const sleeping = z.union([
+  z.string(),
+  z.object({ elem: z.object({ val: z.string(), comment: z.string().optional() }) }),
+]);
 
 /** @param list the answer of `nft -j list table ip ate`. Throws if it has another shape. */
 export function readKernelState(list: unknown): KernelState {
@@ -33,6 +39,13 @@ export function readKernelState(list: unknown): KernelState {
   return {
     sources: new Map(elementsOf("src").map((element) => source.parse(element))),
     blocked: elementsOf("blk").map((element) => z.string().parse(element)),
+    asleep: new Map(
+      elementsOf("asleep")
+        .map((element) => sleeping.parse(element))
+        .map((element) =>
+          typeof element === "string" ? [element, undefined] : [element.elem.val, element.elem.comment],
+        ),
+    ),
     mappings: elementsOf("dn")
       .map((element) => mapping.parse(element))
       .map(([outerPort, { concat }]) => ({ outerPort, nodeAddress: concat[0], containerPort: concat[1] })),

@@ -1,6 +1,6 @@
 import { closeSync, existsSync, openSync, unlinkSync, writeFileSync } from "node:fs";
 import { deleteConnection, listConnections, type TupleSide } from "./conntrack.ts";
-import { indexOf, interior, linkNameOf, nodeAddressOf } from "./interior.ts";
+import { indexOf, interior, linkNameOf } from "./interior.ts";
 import { type Linux, type NetlinkSocket } from "./linux.ts";
 import { decode, encode, type NetlinkMessage, NetlinkError } from "./netlink.ts";
 import { type Nftables } from "./nftables.ts";
@@ -72,7 +72,7 @@ export class Kernel {
   }
 
   /** A namespace with lo and eth0 inside, the pod's end of the veth with address, host route and neighbour outside. */
-  createSlot(index: number, netnsPath: string, mtu: number): void {
+  createSlot(index: number, nodeAddress: string, netnsPath: string, mtu: number): void {
     closeSync(openSync(netnsPath, "ax", 0o400));
     this.#linux.inNewNetns(() => {
       disableIpv6("all");
@@ -98,7 +98,7 @@ export class Kernel {
     ask(this.#route, [
       linkUp(link),
       putAddress(link, interior.gateway, 32, true),
-      putHostRoute(link, nodeAddressOf(index)),
+      putHostRoute(link, nodeAddress),
       putNeighbour(link, interior.address, interior.mac),
     ]);
     this.#inNetns(netnsPath, (socket) => {
@@ -119,19 +119,25 @@ export class Kernel {
     });
   }
 
-  /** Link, namespace file and tracked connections; what is already gone is no error. */
+  /** What is for this address goes to the slot from now on, whoever had it before. */
+  routeAddress(index: number, nodeAddress: string): void {
+    ask(this.#route, [putHostRoute(this.#linkIndex(this.#route, linkNameOf(index)), nodeAddress)]);
+  }
+
+  /** Link and namespace file; what is already gone is no error. */
   destroySlot(index: number, netnsPath: string): void {
-    this.#forgetConnections(nodeAddressOf(index));
     unlessErrno(enodev, () => ask(this.#route, [deleteLink(linkNameOf(index))]));
     this.#linux.unmount(netnsPath);
     if (existsSync(netnsPath)) unlinkSync(netnsPath);
   }
 
-  /** So that nothing of the last tenant's reaches the next one that gets this address. */
-  #forgetConnections(nodeAddress: string): void {
+  /**
+   * Tracked connections that the address began ("original") or that began elsewhere ("reply"): so that nothing of the
+   * last tenant's reaches the next one that gets this address, or this outer port.
+   */
+  forgetConnections(nodeAddress: string, sides: readonly TupleSide[]): void {
     const socket = this.#linux.netlinkSocket("netfilter");
     try {
-      const sides: TupleSide[] = ["original", "reply"];
       for (const side of sides) {
         for (const listed of ask(socket, [listConnections(side, nodeAddress)])) {
           const message = deleteConnection(listed, side, nodeAddress);

@@ -12,6 +12,8 @@ type Method =
   | "netnsUsable"
   | "createSlot"
   | "putAddress"
+  | "routeAddress"
+  | "forgetConnections"
   | "destroySlot";
 
 export interface LaneRequest {

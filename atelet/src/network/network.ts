@@ -3,8 +3,16 @@ export interface Slot {
   /** 1…65,000; also the veth's name ("a<index>"). */
   index: number;
   netnsPath: string;
-  /** 100.64.x.y, unique in the pod; the program itself always sees 169.254.17.2. */
+  /** 100.64.x.y, unique in the pod; the program itself always sees 169.254.17.2. One that was parked has another index. */
   nodeAddress: string;
+}
+
+/** The one image of memory whose first restore may go on with the connections of a parked address. */
+export interface SleepingImage {
+  /** UID of the actor. */
+  actor: string;
+  generation: number;
+  epoch: number;
 }
 
 export interface PublishedPort {
@@ -15,8 +23,11 @@ export interface PublishedPort {
 
 /** The actors' network of one node, all in the kernel (nftables); no process in the data path. */
 export interface ActorNetwork {
-  /** Installs the table, adopts what an earlier atelet left and removes what `keep` does not name. */
-  start(keep: readonly number[]): Promise<void>;
+  /**
+   * Installs the table, adopts what an earlier atelet left and removes what `keep` does not name: indices of slots, and
+   * UIDs of actors whose address may stay parked.
+   */
+  start(keep: { slots: readonly number[]; parked: readonly string[] }): Promise<void>;
   /** A slot with nothing in it, from a pool of ready ones. Blocked until `open`. */
   acquire(): Promise<Slot>;
   /** The slot of an adopted sandbox. */
@@ -31,9 +42,23 @@ export interface ActorNetwork {
   published(slot: Slot): Promise<PublishedPort[]>;
   /** Refuses new connections from outside; open ones go on. Undone by publish. */
   unpublish(slot: Slot): Promise<void>;
-  /** Drops every packet from and to the actor. */
+  /** Drops every packet from and to the actor. Peers are told that it can't be reached now, and so try again soon. */
   block(slot: Slot): Promise<void>;
   open(slot: Slot): Promise<void>;
+  /**
+   * Keeps the address of a blocked slot, with the connections that its sleeping actor began, apart from the slot, which
+   * is then to be released. At most one of an actor, and a limited number at all: the oldest is given up for a new one.
+   */
+  park(slot: Slot, image: SleepingImage): Promise<void>;
+  /**
+   * Gives a blocked slot that holds nothing the address that is parked for this very image: once.
+   * @returns the slot with that address; undefined if there is none.
+   */
+  unpark(slot: Slot, image: SleepingImage): Promise<Slot | undefined>;
+  /** Forgets what is parked for an actor: its peers get a reset when they next send. No error if there is nothing. */
+  giveUp(actor: string): Promise<void>;
+  /** How many addresses are parked. */
+  readonly parkedCount: number;
   /** The addresses that an earlier atelet had allowed, as `start` found them. */
   routersBefore(): readonly string[];
   /** Only these addresses may open connections to actors; removal cuts what is open. */

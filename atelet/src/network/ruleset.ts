@@ -48,6 +48,7 @@ table ip ${tableName} {
  set denied { type ipv4_addr; flags interval; auto-merge; }
  set resolvers { type ipv4_addr; }
  set blk { type ifname; }
+ set asleep { type ipv4_addr; }
  chain c_raw { type filter hook prerouting priority -310; policy accept; }
  chain c_pre { type nat hook prerouting priority dstnat; policy accept; }
  chain c_forward { type filter hook forward priority 0; policy drop; }
@@ -70,6 +71,9 @@ table ip ${tableName} {
  chain c_forward {
   iifname "${podInterface}" ct status dnat ip saddr != @routers meta l4proto tcp reject with tcp reset
   oifname "${podInterface}" ct status dnat ip daddr != @routers meta l4proto tcp reject with tcp reset
+  iifname "${podInterface}" ip daddr @asleep reject with icmp host-unreachable
+  iifname "${podInterface}" oifname != "a*" drop
+  iifname "a*" tcp flags & (syn | rst) == 0x0 ct state new reject with tcp reset
   ct state established,related accept
   ct state invalid drop
   iifname "${podInterface}" oifname "a*" ct status dnat accept
@@ -81,6 +85,7 @@ table ip ${tableName} {
  chain c_input {
   iifname "a*" ct state established ct direction reply accept
   iifname "a*" drop
+  iifname "${podInterface}" tcp flags & (syn | ack | rst) != syn ct state invalid drop
  }
  chain c_post {
   iifname "a*" oifname "${podInterface}" masquerade
@@ -108,17 +113,49 @@ export function addSlot(link: string, nodeAddress: string): string {
   return `${block(link)}add element ip ${tableName} src { "${link}" : ${nodeAddress} }\n`;
 }
 
-/** Adding first makes a removal of what is not there no error. */
-export function removeSlot(link: string, nodeAddress: string): string {
-  return `${addSlot(link, nodeAddress)}delete element ip ${tableName} src { "${link}" }\n${open(link)}`;
+/** Adding first makes a removal of what is not there no error. @param nodeAddress absent: it was parked. */
+export function removeSlot(link: string, nodeAddress: string | undefined): string {
+  const source =
+    nodeAddress === undefined
+      ? ""
+      : `${addSlot(link, nodeAddress)}delete element ip ${tableName} src { "${link}" }\n${wake(nodeAddress)}`;
+  return `${source}${unblock(link)}`;
 }
 
-export function block(link: string): string {
-  return `add element ip ${tableName} blk { "${link}" }\n`;
+/** @param nodeAddress absent: it was parked. */
+export function block(link: string, nodeAddress?: string): string {
+  return `add element ip ${tableName} blk { "${link}" }\n${nodeAddress === undefined ? "" : asleep(nodeAddress)}`;
 }
 
-export function open(link: string): string {
+export function open(link: string, nodeAddress: string): string {
+  return `${unblock(link)}${wake(nodeAddress)}`;
+}
+
+/** Its peers hear that the address can't be reached now. @param mark what the next atelet is to know of it */
+function asleep(nodeAddress: string, mark?: string): string {
+  const comment = mark === undefined ? "" : ` comment "${mark}"`;
+  return `add element ip ${tableName} asleep { ${nodeAddress}${comment} }\n`;
+}
+
+function unblock(link: string): string {
   return `${block(link)}delete element ip ${tableName} blk { "${link}" }\n`;
+}
+
+export function wake(nodeAddress: string): string {
+  return `${asleep(nodeAddress)}delete element ip ${tableName} asleep { ${nodeAddress} }\n`;
+}
+
+/** The link has no address any more, and is nobody's. */
+export function park(link: string, nodeAddress: string, mark: string): string {
+  return `delete element ip ${tableName} src { "${link}" }\n${wake(nodeAddress)}${asleep(nodeAddress, mark)}`;
+}
+
+/** It stays asleep, but without its mark: whatever becomes of this restore, there is no second one with the address. */
+export function unpark(link: string, nodeAddress: string): string {
+  return (
+    `delete element ip ${tableName} src { "${link}" }\nadd element ip ${tableName} src { "${link}" : ${nodeAddress} }\n` +
+    `${wake(nodeAddress)}${asleep(nodeAddress)}`
+  );
 }
 
 export function publish(list: readonly Mapping[]): string {
