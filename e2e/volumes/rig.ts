@@ -64,6 +64,10 @@ class PlainNetwork implements ActorNetwork {
   unpublish = (): Promise<void> => Promise.resolve();
   block = (): Promise<void> => Promise.resolve();
   open = (): Promise<void> => Promise.resolve();
+  readonly parkedCount = 0;
+  park = (): Promise<void> => Promise.resolve();
+  unpark = (): Promise<undefined> => Promise.resolve(undefined);
+  giveUp = (): Promise<void> => Promise.resolve();
   setRouters = (): Promise<void> => Promise.resolve();
   close = (): Promise<void> => Promise.resolve();
   async destroy(): Promise<void> {
