@@ -62,7 +62,7 @@ export class S3Store implements ObjectStore {
   async get(key: string): Promise<StoredObject | undefined> {
     return this.#about(`reading ${checkKey(key)}`, async ({ client }) => {
       try {
-        const bound = this.#connection.small();
+        const bound = { ...this.#connection.small(), whole: true };
         const answer = await client.send(new GetObjectCommand(this.#object(key)), bound);
         const body = await answer.Body?.transformToByteArray();
         if (body === undefined || answer.ETag === undefined) throw new Error("an answer without a body or an etag");

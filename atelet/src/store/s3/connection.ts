@@ -8,15 +8,8 @@ import { type BucketSettings } from "../settings.ts";
 import { folderCredentials } from "./credentials.ts";
 import { isUntrusted, storeFailure } from "./failure.ts";
 import { type S3Limits } from "./limits.ts";
-
-/** Tries of one request, with growing pauses, for what the SDK holds to be passing. */
-const maxAttempts = 4;
-
-/** Options of one request: what the SDK's `send` takes. */
-export interface Bound {
-  abortSignal: AbortSignal;
-  requestTimeout: number;
-}
+import { Retries } from "./retries.ts";
+import { Transport, type Bound } from "./transport.ts";
 
 /** The way to one bucket: the SDK's client, its bounds, and errors in words of the store's settings. */
 export class S3Connection {
@@ -24,6 +17,7 @@ export class S3Connection {
   readonly limits: S3Limits;
   readonly client: S3Client;
   readonly #https: HttpsAgent;
+  #authorities: Buffer | undefined;
 
   constructor(settings: BucketSettings, limits: S3Limits) {
     this.settings = settings;
@@ -34,15 +28,15 @@ export class S3Connection {
     const { credentialsDir, endpoint, region } = settings;
     this.client = new S3Client({
       forcePathStyle: settings.pathStyle,
-      maxAttempts,
-      retryMode: "standard",
+      retryStrategy: new Retries(),
+      // undone is only what is sent for nothing; each round trip would be twice as long
+      expectContinueHeader: false,
       // A stream that is cut is stored truncated by some servers unless it carries checksums.
       requestChecksumCalculation: "WHEN_SUPPORTED",
       responseChecksumValidation: "WHEN_REQUIRED",
       followRegionRedirects: false,
       requestHandler: {
         connectionTimeout: limits.connectMs,
-        socketTimeout: limits.idleMs,
         throwOnRequestTimeout: true,
         httpAgent: new HttpAgent(sockets),
         httpsAgent: this.#https,
@@ -51,6 +45,11 @@ export class S3Connection {
       ...(region === undefined ? {} : { region }),
       ...(credentialsDir === undefined ? {} : { credentials: folderCredentials(settings.name, credentialsDir) }),
     });
+    this.client.config.requestHandler = new Transport(
+      this.client.config.requestHandler,
+      limits,
+      () => this.#authorities,
+    );
     if (endpoint?.startsWith("http:") !== true) this.#signHeadersOnly();
   }
 
@@ -67,7 +66,7 @@ export class S3Connection {
     return bound(this.limits.attemptMs, this.limits.requestMs, signal);
   }
 
-  /** For a request that carries a part, or makes the server copy one. */
+  /** For a request that carries a pack or a part, or makes the server copy one. */
   large(signal?: AbortSignal): Bound {
     return bound(this.limits.partAttemptMs, this.limits.partMs, signal);
   }
@@ -87,7 +86,8 @@ export class S3Connection {
     const { caPath, name } = this.settings;
     if (caPath === undefined) return;
     try {
-      this.#https.options.ca = readFileSync(caPath);
+      this.#authorities = readFileSync(caPath);
+      this.#https.options.ca = this.#authorities;
     } catch (error) {
       const message = `the store ${name}: ${caPath} cannot be read (${errnoOf(error)}): mend the file of --store-ca`;
       throw new SubstrateError("STORE_UNAVAILABLE", message, { cause: error });

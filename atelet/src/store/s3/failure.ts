@@ -51,9 +51,13 @@ const unreachable = [
   "EPIPE",
   "ETIMEDOUT",
   "TimeoutError",
+  "AnswerTimeout",
   "AbortError",
 ];
 const full = ["InsufficientStorage", "QuotaExceeded", "XMinioStorageFull", "EntityTooLarge", "NoSpaceLeft"];
+
+const throttled = ["SlowDown", "ServiceUnavailable", "Throttling", "ThrottlingException", "TooManyRequestsException"];
+const mangled = ["BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch"];
 
 export function isUntrusted(error: unknown): boolean {
   return untrusted.includes(nameOf(error));
@@ -109,6 +113,16 @@ function explain(settings: BucketSettings, error: unknown): string {
     return `${server} speaks no TLS (${name}): write endpoint=http://…, or turn TLS on there`;
   }
   if (unreachable.includes(name)) return `${server} does not answer (${name}): mend it, or the way to it`;
+  if (name === "TooSlow") return `the way to ${server} is too slow${said}: mend it`;
+  if (name === "ShortBody" || name === "MalformedAnswer") {
+    return `${server} answers in part or in disorder${said}: see whether something between changes what passes`;
+  }
+  if (throttled.includes(name) || status === 503) {
+    return `${server} asks for fewer requests (${status ?? ""} ${name}), for longer than the tries last: raise its limits`;
+  }
+  if (mangled.includes(name)) {
+    return `bytes are changed on their way to ${server} (${name}): see what is between, and use https`;
+  }
   if (full.includes(name) || status === 507 || /no space left/i.test(said)) {
     return `${server} has no space left: ${name}${said}: free or add space there`;
   }

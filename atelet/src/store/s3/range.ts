@@ -1,13 +1,7 @@
-import { type Readable } from "node:stream";
-import { setTimeout as delay } from "node:timers/promises";
-import { GetObjectCommand } from "@aws-sdk/client-s3";
+import { GetObjectCommand, type GetObjectCommandOutput } from "@aws-sdk/client-s3";
 import { SubstrateError } from "@substrate/lib/errors.ts";
-import { type Bound, type S3Connection } from "./connection.ts";
-import { brokenStream } from "./download.ts";
+import { type S3Connection } from "./connection.ts";
 import { isMissing, nameOf } from "./failure.ts";
-
-/** Pauses before a range whose stream broke is fetched again; before its first byte the SDK tries again by itself. */
-const pausesMs = [100, 1_000];
 
 /** Exactly these bytes of an object. Throws SNAPSHOT_DAMAGED if it does not have them. */
 export async function getRange(
@@ -16,59 +10,54 @@ export async function getRange(
   offset: number,
   lengthBytes: number,
 ): Promise<ArrayBuffer> {
-  const bound = connection.large();
-  for (let attempt = 0; ; attempt += 1) {
-    try {
-      return await fetchOnce(connection, key, offset, lengthBytes, bound);
-    } catch (error) {
-      const pauseMs = pausesMs[attempt];
-      if (pauseMs === undefined || error instanceof SubstrateError || bound.abortSignal.aborted) throw error;
-      if (!brokenStream.includes(nameOf(error))) throw error;
-      await delay(pauseMs, undefined, { signal: bound.abortSignal });
-    }
-  }
+  // every byte of it is written, or nobody gets it
+  const into = Buffer.allocUnsafeSlow(lengthBytes);
+  await fetchInto(connection, key, offset, into);
+  return into.buffer;
 }
 
-async function fetchOnce(
+/**
+ * Fills a place with the bytes of an object from there on. Throws SNAPSHOT_DAMAGED if it does not have them.
+ *
+ * @param options.sizeBytes of the whole object, if it is known.
+ */
+export async function fetchInto(
   connection: S3Connection,
   key: string,
   offset: number,
-  lengthBytes: number,
-  bound: Bound,
-): Promise<ArrayBuffer> {
+  into: Uint8Array,
+  options: { sizeBytes?: number; signal?: AbortSignal } = {},
+): Promise<void> {
   const { client, settings } = connection;
-  const damaged = (what: string): SubstrateError =>
-    new SubstrateError(
-      "SNAPSHOT_DAMAGED",
-      `${key} in the store ${settings.name} (${settings.url}) is damaged: ${what}`,
-    );
-  const Range = `bytes=${offset}-${offset + lengthBytes - 1}`;
+  const end = offset + into.length;
+  const { sizeBytes = end } = options;
+  const Range = into.length === 0 ? {} : { Range: `bytes=${offset}-${end - 1}` };
+  const bound = { ...connection.large(options.signal), into };
   const answer = await client
-    .send(new GetObjectCommand({ Bucket: settings.bucket, Key: connection.key(key), Range }), bound)
+    .send(new GetObjectCommand({ Bucket: settings.bucket, Key: connection.key(key), ...Range }), bound)
     .catch((error: unknown) => {
-      if (isMissing(error)) throw damaged("it is missing");
-      if (nameOf(error) === "InvalidRange") throw damaged(`it has no bytes at ${offset}`);
+      if (isMissing(error)) throw damaged(connection, key, "it is missing");
+      if (nameOf(error) === "InvalidRange") {
+        throw damaged(connection, key, `it is shorter than the ${sizeBytes} bytes that were written`);
+      }
       throw error;
     });
-  const body = answer.Body as Readable | undefined;
-  if (body === undefined || answer.ContentLength !== lengthBytes) {
-    body?.destroy();
-    throw damaged(`it has ${answer.ContentLength ?? 0} bytes at ${offset}, ${lengthBytes} are needed`);
+  const { first, lengthBytes, total } = rangeOf(answer);
+  if (options.sizeBytes !== undefined && total !== sizeBytes) {
+    throw damaged(connection, key, `it has ${total} bytes, written were ${sizeBytes}`);
   }
-  const stop = (): void => {
-    body.destroy(Object.assign(new Error("not done in time"), { code: "TimeoutError" }));
-  };
-  bound.abortSignal.addEventListener("abort", stop, { once: true });
-  try {
-    const into = Buffer.from(new ArrayBuffer(lengthBytes));
-    let done = 0;
-    for await (const chunk of body as AsyncIterable<Buffer>) {
-      if (done + chunk.length > lengthBytes) throw damaged("a range of it came longer than asked");
-      done += chunk.copy(into, done);
-    }
-    if (done === lengthBytes) return into.buffer;
-    throw Object.assign(new Error(`${done} of ${lengthBytes} bytes came`), { code: "ShortBody" });
-  } finally {
-    bound.abortSignal.removeEventListener("abort", stop);
+  if (first !== offset || lengthBytes !== into.length) {
+    throw damaged(connection, key, `${lengthBytes} bytes at ${first} came, asked were ${into.length} at ${offset}`);
   }
+}
+
+function rangeOf({ ContentRange, ContentLength }: GetObjectCommandOutput) {
+  const [, first, total] = /^bytes (\d+)-\d+\/(\d+)$/.exec(ContentRange ?? "") ?? [];
+  const lengthBytes = ContentLength ?? 0;
+  return { first: Number(first ?? 0), lengthBytes, total: Number(total ?? lengthBytes) };
+}
+
+export function damaged({ settings }: S3Connection, key: string, what: string): SubstrateError {
+  const message = `${key} in the store ${settings.name} (${settings.url}) is damaged: ${what}`;
+  return new SubstrateError("SNAPSHOT_DAMAGED", message);
 }
