@@ -25,6 +25,7 @@ const GRACE_MS = 60_000;
 export async function cycles(plan: Plan): Promise<{ keys: CyclesKeys; rows: Row[] }> {
   const { ground, samples, quick, say } = plan;
   const { product, image } = ground;
+  const budgetMs = quick?.budgetMs("cycles") ?? 0;
   const names = Array.from({ length: ACTORS }, (_, i) => `cycle-${i}`);
   const template = gluttonTemplate("cycle", image, { detachDelay: "10m", store: "direct", memoryMib: CAPACITY_MIB });
   await product.template(template);
@@ -35,8 +36,9 @@ export async function cycles(plan: Plan): Promise<{ keys: CyclesKeys; rows: Row[
     await product.suspend(name, "Async");
     raws.push(await asleep(plan));
   }
-  const blocks = quick ? 2 : 3;
-  const blockMs = quick ? 15_000 : 60_000;
+  const blocks = quick === undefined ? 3 : 2;
+  // the last cycles of a block end after it
+  const blockMs = quick === undefined ? 60_000 : Math.max(5_000, budgetMs / blocks / 2 - 3_000);
   for (let block = 0; block < blocks; block += 1) {
     const both = [
       async () => {

@@ -32,7 +32,7 @@ const { values, positionals } = parseArgs({
     "max-mib": { type: "string", default: "1000" },
     quick: { type: "boolean", default: false },
     users: { type: "string", default: "6" },
-    minutes: { type: "string" },
+    minutes: { type: "string", default: "20" },
     folder: { type: "string" },
   },
 });
@@ -42,7 +42,7 @@ type Result = BurninResult | LoopResult | PagesResult | SnapshotsResult | Starts
 function measured(name: string | undefined): Promise<Result> {
   const rounds = Number(values.rounds);
   const { quick, folder } = values;
-  const minutes = Number(values.minutes ?? (quick ? "0.75" : "20"));
+  const minutes = Number(values.minutes);
   const say = (line: string): void => {
     console.log(line);
   };

@@ -34,7 +34,10 @@ function label({ mib, kind }: Size): string {
 /** Async suspends and resumes from the node, beside raw ones into and from the same file system, in turn. */
 export async function held(plan: Plan): Promise<{ keys: HeldKeys; rows: Row[] }> {
   const { samples, quick } = plan;
-  const sizes = (quick ? [200, 1000] : [50, 200, 500, 1000]).map((mib): Size => ({ mib, kind: "random" }));
+  const sizes = (quick === undefined ? [50, 200, 500, 1000] : [200, 1000]).map((mib): Size => ({
+    mib,
+    kind: "random",
+  }));
   const zeros: Size[] = [200, 500].map((mib) => ({ mib, kind: "zero" }));
   const empty: Size = { mib: 0, kind: "zero" };
   // those whose times are divided by each other's take turns
@@ -79,8 +82,9 @@ async function together(plan: Plan, sizes: readonly Size[]): Promise<void> {
     await product.make({ name, ...size }, image, { detachDelay: "10m", store: "direct" });
     subjects.push({ size, name, raw: await ground.raw(size) });
   }
-  const count = quick ? 3 : 5;
-  await rounds({ count: sizes.length > 1 ? count + 4 : count, budgetMs: quick ? 30_000 : 240_000 }, async (round) => {
+  const part = sizes.length > 1 ? "zero" : sizes[0]?.mib === 200 ? "200 MiB" : "1000 MiB";
+  const count = sizes.length > 1 ? 9 : 5;
+  await rounds({ count, budgetMs: quick?.budgetMs(part) ?? 240_000 }, async (round) => {
     for (const subject of subjects) {
       // whoever is second finds what the first left: they change places
       const both = [() => rawRound(plan, subject), () => productRound(plan, subject)];

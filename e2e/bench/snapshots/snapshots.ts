@@ -4,7 +4,7 @@ import { burn, type BurninKeys } from "../burnin/burn.ts";
 import { Samples } from "../samples.ts";
 import { Ground } from "./ground.ts";
 import { held, type HeldKeys } from "./held.ts";
-import { type Plan, type Row } from "./plan.ts";
+import { type Plan, type Row, Schedule } from "./plan.ts";
 import { stored, type StoredKeys } from "./stored.ts";
 
 export interface SnapshotsResult extends HeldKeys, StoredKeys, CyclesKeys, BurninKeys {
@@ -14,19 +14,24 @@ export interface SnapshotsResult extends HeldKeys, StoredKeys, CyclesKeys, Burni
 
 export interface SnapshotsOptions {
   quick: boolean;
-  /** Of the burn-in at the end. */
+  /** Of the burn-in at the end, unless quick. */
   burninMinutes: number;
   /** Where its plots go; nowhere if undefined. */
   folder: string | undefined;
   say: (line: string) => void;
 }
 
+/** Six minutes less what the start and the end of the cluster take. */
+const QUICK_MS = 330_000;
+const MINUTE_MS = 60_000;
+
 /** Everything that putting memory away and bringing it back costs, beside what it costs without the product. */
 export async function snapshots({ quick, burninMinutes, folder, say }: SnapshotsOptions): Promise<SnapshotsResult> {
   const samples = new Samples();
+  const schedule = quick ? new Schedule(QUICK_MS) : undefined;
   const ground = await Ground.open();
   try {
-    const plan: Plan = { ground, samples, quick, say };
+    const plan: Plan = { ground, samples, quick: schedule, say };
     const loadAverages: number[] = [];
     const section = async <T>(name: string, run: () => Promise<T>): Promise<T> => {
       loadAverages.push(loadavg()[0] ?? NaN);
@@ -38,8 +43,10 @@ export async function snapshots({ quick, burninMinutes, folder, say }: Snapshots
     const heldResult = await section("suspend and resume on the node", () => held(plan));
     const storedResult = await section("sync suspend and resume from the store", () => stored(plan));
     const cyclesResult = await section("cycles", () => cycles(plan));
+    const minutes =
+      schedule === undefined ? burninMinutes : Math.max(MINUTE_MS / 3, schedule.budgetMs("burn-in")) / MINUTE_MS;
     const burninResult = await section("burn-in", () =>
-      burn(ground, { users: 6, minutes: burninMinutes, probeEveryMs: quick ? 5_000 : 30_000, folder, say }),
+      burn(ground, { users: 6, minutes, probeEveryMs: quick ? 4_000 : 30_000, folder, say }),
     );
     return {
       rounds: samples.of("suspend 1000 MiB random").length,

@@ -27,10 +27,10 @@ const CHANGED_MIB = LARGE_MIB / 20;
 export async function stored(plan: Plan): Promise<{ keys: StoredKeys; rows: Row[] }> {
   const { samples, quick } = plan;
   await delta(plan);
-  const linkMib = quick ? LARGE_MIB / 2 : LARGE_MIB;
+  const linkMib = quick === undefined ? LARGE_MIB : LARGE_MIB / 2;
   await throughLink(plan, linkMib);
   await roundTrips(plan);
-  const sizes = quick ? [0, 200] : [0, 50, 200, 500, 1000];
+  const sizes = quick === undefined ? [0, 50, 200, 500, 1000] : [200];
   for (const mib of sizes) await fresh(plan, mib);
 
   return {
@@ -66,7 +66,7 @@ async function delta({ ground, samples, quick, say }: Plan): Promise<void> {
     await product.suspend(name, "Sync");
     await product.touch(name);
   }
-  await rounds({ count: quick ? 3 : 7, budgetMs: quick ? 30_000 : 240_000 }, async (round) => {
+  await rounds({ count: 7, budgetMs: quick?.budgetMs("delta") ?? 240_000 }, async (round) => {
     for (const { name, mode, what } of round % 2 === 0 ? subjects : subjects.toReversed()) {
       await product.request(name, "POST", `/churn?mib=${CHANGED_MIB}&kind=random`);
       ground.level(LARGE_MIB);
@@ -88,7 +88,7 @@ async function throughLink({ ground, samples, quick, say }: Plan, mib: number): 
   await mkdir(rawImage);
   await rawSuspend(raw.sandbox, rawImage);
   await link.shape({ mibPerSecond: MIB_PER_SECOND, delayMs: 0 });
-  await rounds({ count: quick ? 2 : 5, budgetMs: quick ? 40_000 : 400_000 }, async (round) => {
+  await rounds({ count: 5, budgetMs: quick?.budgetMs("link") ?? 400_000 }, async (round) => {
     const name = `link-${round}`;
     await product.make({ name, mib, kind: "random" }, image, { detachDelay: "0s", store: "link" });
     samples.add("link plain upload MiB/s", (mib / (await plain.upload(mib, link.port))) * 1000);
@@ -133,7 +133,7 @@ async function roundTrips({ ground, samples, quick, say }: Plan): Promise<void> 
   };
   // the first one stores all of it
   await resume(0);
-  await rounds({ count: RTT_PAIRS, budgetMs: quick ? 75_000 : 600_000 }, async (round) => {
+  await rounds({ count: RTT_PAIRS, budgetMs: quick?.budgetMs("round trips") ?? 600_000 }, async (round) => {
     const times = new Map<number, number>();
     for (const delayMs of round % 2 === 0 ? [0, RTT_MS] : [RTT_MS, 0]) times.set(delayMs, await resume(delayMs));
     const [near = NaN, far = NaN] = [times.get(0), times.get(RTT_MS)];
@@ -148,7 +148,7 @@ async function roundTrips({ ground, samples, quick, say }: Plan): Promise<void> 
 /** Memory that is stored for the first time, and back from there, at the speed of the store. */
 async function fresh({ ground, samples, quick, say }: Plan, mib: number): Promise<void> {
   const { product, image, plain, serverPort } = ground;
-  await rounds({ count: quick ? 2 : 5, budgetMs: quick ? 12_000 : 120_000 }, async (round) => {
+  await rounds({ count: 5, budgetMs: quick?.budgetMs("fresh") ?? 120_000 }, async (round) => {
     const name = `fresh-${mib}-${round}`;
     await product.make({ name, mib, kind: "random" }, image, { detachDelay: "0s", store: "direct" });
     ground.level(mib);
