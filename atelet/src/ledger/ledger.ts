@@ -270,6 +270,9 @@ export class MemoryLedger implements Ledger {
     if (own !== undefined && own.bytes > bytes) {
       throw new RangeError(`a warm sandbox of ${own.bytes} bytes for an actor of ${bytes}: this is a bug`);
     }
+    if (own !== undefined && this.#line.some(({ warm: promised }) => promised === own)) {
+      throw new Error("a warm sandbox was promised to two actors: this is a bug");
+    }
     return own;
   }
 
