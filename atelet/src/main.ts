@@ -130,6 +130,9 @@ const writeBack = new WriteBack({
     return ledger.tight(bytes, free);
   },
   log,
+  evicted: (outcome) => {
+    memory.evicted(outcome);
+  },
   flushed: () => {
     memory.forcedFlushes.inc();
   },

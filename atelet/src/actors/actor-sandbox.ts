@@ -13,6 +13,7 @@ import { outputSize } from "./output-log.ts";
 import { type Placement, warmKey } from "./placement.ts";
 import { type ActorRecord, ownSandboxId, sandboxIdOf } from "./record.ts";
 import { type Running } from "./running.ts";
+import { largeFile } from "./unwritten.ts";
 
 /** A readyz may take this long at least, whatever the request that woke the actor is ready to wait. */
 const READY_WITHIN_MS = 60_000;
@@ -341,6 +342,19 @@ export class ActorSandbox {
       .catch((error: unknown) => {
         log.error("cleaning up after a background load failed", { error });
       });
+    running.load.ended
+      .then(() => this.#loaded())
+      .catch((error: unknown) => {
+        log.debug("what was restored was not dropped from the page cache", { error });
+      });
+  }
+
+  /** R18: of the actor's own image; a golden one is for others, too. */
+  async #loaded(): Promise<void> {
+    const { node, generations, record } = this.#options;
+    const was = record.sandbox;
+    if (was === undefined || was.cold || was.fromOrigin !== undefined) return;
+    await node.writeBack.dropIfTight(largeFile(generations.path(was.fromGeneration), "Memory"));
   }
 
   #isEnding(running: Running): boolean {

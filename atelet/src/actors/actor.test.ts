@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { chmod, open, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { WriteBack } from "../writeback/writeback.ts";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type Actor } from "./actor.ts";
 import { type Program } from "./record.ts";
@@ -445,6 +446,40 @@ describe("rules of snapshot memory (writeback.md)", () => {
     await stat(paths[1]?.[0] ?? "");
     await vi.waitFor(() => {
       expect(node.ledger.state().lentBytes).toBe(0);
+    });
+  });
+
+  it("R2: what an earlier atelet has lent for counts until it is on the disk", async () => {
+    const actor = await granted();
+    await actor.resume();
+    await suspend(actor);
+    let dirtyPages = 1000;
+    const pageCache = {
+      inspect: () => Promise.resolve({ cachedPages: 1000, dirtyPages, writebackPages: 0 }),
+      writeOut: () => Promise.resolve(true),
+      evict: () => Promise.resolve("not clean" as const),
+    };
+    const { log } = node.context;
+    const nothing = () => undefined;
+    const told = { flushed: nothing, evicted: nothing, gaveUp: nothing };
+    const tight = () => Promise.resolve(false);
+    const writeBack = new WriteBack({ cache: pageCache, tight, signal: new AbortController().signal, log, ...told });
+    await node.restart({ pageCache, writeBack });
+    expect(node.ledger.state().lentBytes).toBe(1000 * 4096);
+    dirtyPages = 0;
+    await vi.waitFor(() => {
+      expect(node.ledger.state().lentBytes).toBe(0);
+    });
+  });
+
+  it("R18: only an image of the actor's own may be dropped from memory once it is read", async () => {
+    const actor = await granted();
+    const dropped = vi.spyOn(node.context.writeBack, "dropIfTight");
+    await actor.resume();
+    await suspend(actor);
+    await actor.resume();
+    await vi.waitFor(() => {
+      expect(dropped.mock.calls).toEqual([[join(actor.generations.path(1), "pages.img")]]);
     });
   });
 

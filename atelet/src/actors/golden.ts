@@ -9,10 +9,11 @@ import { type HeldOrigin } from "../origins/origins.ts";
 import { type Stored } from "../store/snapshots.ts";
 import { type ActorVolumes, volumeFile } from "../volumes/actor-volumes.ts";
 import { packFolder } from "../volumes/archive.ts";
-import { borrow, follow } from "./suspend.ts";
+import { borrow } from "./suspend.ts";
 import { type NodeContext } from "./node-context.ts";
 import { type Program, type StoredPrefix } from "./record.ts";
 import { ownerOf, transferDir } from "./stored-copy.ts";
+import { follow, largeFile } from "./unwritten.ts";
 
 export interface GoldenOptions {
   node: NodeContext;
@@ -60,7 +61,7 @@ export function keepGolden(options: GoldenOptions): Promise<HeldOrigin> {
       return {
         facts: { name: target.name, ...of, createdAtMs: Date.now(), volumes: names, rootfsTar: false },
         placed: (imageDir) => {
-          if (loan !== undefined) follow({ node, log }, imageDir, "Memory", loan);
+          if (loan !== undefined) follow(node, largeFile(imageDir, "Memory"), loan);
         },
       };
     }),

@@ -6,6 +6,7 @@ import { unmountBelow } from "../volumes/mounts.ts";
 import { noVolumes } from "../volumes/stack.ts";
 import { Actor } from "./actor.ts";
 import { type NodeContext } from "./node-context.ts";
+import { inheritUnwritten } from "./unwritten.ts";
 import { type Assignment } from "./terms.ts";
 import { ActorFiles, type ActorKey, type ActorRecord, actorUids } from "./record.ts";
 import { type Releases } from "./releases.ts";
@@ -65,6 +66,7 @@ export class NodeActors {
       const status = sandboxes.get(actor.sandboxId);
       await actor.adopt(status === "running" || status === "paused" ? status : "gone");
     }
+    await inheritUnwritten(this.#node, actors);
     void this.#watch();
     void this.#verify(actors);
   }

@@ -11,6 +11,7 @@ import { type Generations } from "./generations.ts";
 import { type NodeContext } from "./node-context.ts";
 import { type ActorRecord, type Fidelity, type Generation } from "./record.ts";
 import { type Running } from "./running.ts";
+import { follow, largeFile } from "./unwritten.ts";
 
 /** writeback.md: what an image needs beyond the actor's shared memory. */
 const IMAGE_MARGIN_BYTES = 32 * 2 ** 20;
@@ -19,8 +20,6 @@ const WARM_BACK_WITHIN_MS = 500;
 /** How long a program may take to end when only its volumes are saved, if its drainTimeout is longer. */
 const END_WITHIN_MS = 10_000;
 const END_LOOK_MS = 20;
-/** What is large of a generation of each kind. */
-const LARGE_FILE = { Memory: "pages.img", Rootfs: ROOTFS_TAR } as const;
 
 export interface CheckpointOptions {
   node: NodeContext;
@@ -54,7 +53,9 @@ export async function checkpoint(options: CheckpointOptions): Promise<Generation
       loan?.return();
       throw error;
     }
-    if (loan !== undefined) follow(options, options.generations.path(generation.generation), options.fidelity, loan);
+    if (loan !== undefined) {
+      follow(node, largeFile(options.generations.path(generation.generation), options.fidelity), loan);
+    }
     return generation;
   });
 }
@@ -188,17 +189,4 @@ async function undo(
     });
   }
   if (ended !== undefined) throw ended;
-}
-
-/** R9: only now do the files have their final names. R12, R15: the loan comes back when they are clean, gone or overdue. */
-export function follow(
-  { node, log }: Pick<CheckpointOptions, "node" | "log">,
-  imageDir: string,
-  fidelity: "Memory" | "Rootfs",
-  loan: Loan,
-): void {
-  node.writeBack.follow([join(imageDir, LARGE_FILE[fidelity])], loan).then(
-    (result) => log.debug("snapshot left the page cache's dirty list", { imageDir, result }),
-    (error: unknown) => log.warn("write-back of a snapshot ended early", { imageDir, error }),
-  );
 }

@@ -432,6 +432,7 @@ export class TestNode {
         cache: cleanCache,
         tight: () => Promise.resolve(false),
         flushed: () => undefined,
+        evicted: () => undefined,
         gaveUp: () => undefined,
         log,
         signal: this.#ending.signal,

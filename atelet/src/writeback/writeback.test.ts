@@ -1,3 +1,5 @@
+import { execFileSync } from "node:child_process";
+import { rmSync } from "node:fs";
 import { mkdtemp, open, readdir, readlink, rename, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -5,10 +7,13 @@ import { createLogger } from "@substrate/lib/log.ts";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { type Loan } from "../ledger/contract.ts";
 import { type AsyncPageCache, CacheWorkers } from "./cache-worker.ts";
-import { type CacheState, type Eviction, type PinnedFile } from "./page-cache.ts";
+import { type CacheState, type Eviction, pageCache, pinFile, type PinnedFile } from "./page-cache.ts";
+import { type KernelCalls } from "./kernel-calls.ts";
+import { WriteBehind } from "./write-behind.ts";
 import { WriteBack } from "./writeback.ts";
 
 const log = createLogger("test", "error");
+const MIB = 2 ** 20;
 let dir: string;
 let worker: CacheWorkers;
 beforeEach(async () => {
@@ -42,10 +47,29 @@ function writeBack(options: {
     tight: () => Promise.resolve(options.tight ?? false),
     log,
     flushed: () => undefined,
+    evicted: () => undefined,
     gaveUp: options.gaveUp ?? (() => undefined),
     boundMs: options.boundMs ?? 60_000,
     signal: options.signal ?? new AbortController().signal,
   });
+}
+
+/** A kernel that tells what it was asked for, in MiB. */
+function fakeKernel(options: { dirty?: number; writeback?: number; step?: () => void } = {}): {
+  kernel: KernelCalls;
+  asked: string[];
+} {
+  const { dirty = 0, writeback = 0, step } = options;
+  const asked: string[] = [];
+  const kernel: KernelCalls = {
+    cachestat: () => ({ cached: 1, dirty, writeback }),
+    dropFromCache: () => void asked.push("drop"),
+    syncFileRange: (_fd, offset, count, what) => {
+      asked.push(`${what} ${offset / MIB}+${count / MIB}`);
+      step?.();
+    },
+  };
+  return { kernel, asked };
 }
 
 /** A disk that never gets anything done, or only when told to write. */
@@ -70,7 +94,7 @@ describe("the real page cache", () => {
     await writeFile(path, Buffer.alloc(8 * 2 ** 20, 1));
     const { dev, ino } = await stat(path);
     const before = await worker.inspect({ path, dev, ino });
-    expect(before).toEqual({ cachedPages: 2048, dirtyPages: 2048, writebackPages: 0 });
+    expect(before).toMatchObject({ cachedPages: 2048 });
     const l = loan();
     expect(await writeBack({ tight: true }).follow([path], l)).toBe("clean");
     expect(l.returned).toBe(1);
@@ -108,23 +132,144 @@ describe("the real page cache", () => {
     await followed;
   });
 
-  it("R13: a path that names another file by now is skipped, and never written out", async () => {
+  it("R13: a path that names another file by now is skipped, and never written out or dropped", async () => {
     const path = join(dir, "pages.img");
     await writeFile(path, "old");
-    const { dev, ino } = await stat(path);
+    const pinned = await pinFile(path);
     await writeFile(join(dir, "other"), "other");
     // a rename over a file would write the new one out at once (R22)
     await rm(path);
     await rename(join(dir, "other"), path);
-    expect(await worker.inspect({ path, dev, ino })).toBe("gone");
-    const dirty = await stat(path);
-    await worker.writeOut({ path, dev, ino });
-    expect(await worker.inspect({ path, dev: dirty.dev, ino: dirty.ino })).toEqual({
-      cachedPages: 1,
-      dirtyPages: 1,
-      writebackPages: 0,
-    });
+    const { kernel, asked } = fakeKernel();
+    const cache = pageCache(kernel);
+    expect([cache.inspect(pinned), cache.writeOut(pinned), cache.evict(pinned)]).toEqual(["gone", false, "gone"]);
+    expect(asked).toEqual([]);
+    expect(await worker.inspect(pinned)).toBe("gone");
+    cache.writeOut(await pinFile(path));
+    expect(asked).toEqual(["start 0+64"]);
   });
+});
+
+describe("R18: what a restore has read", () => {
+  async function cached(): Promise<{ path: string; pinned: PinnedFile }> {
+    const path = join(dir, "pages.img");
+    await writeFile(path, Buffer.alloc(2 ** 20, 1));
+    return { path, pinned: await pinFile(path) };
+  }
+
+  it("stays in memory while there is room (R8)", async () => {
+    const { path } = await cached();
+    expect(await writeBack({ cache: new StuckCache() }).dropIfTight(path)).toBe("kept");
+  });
+
+  it("is dropped when memory is tight, and is gone if somebody deleted it", async () => {
+    const { path, pinned } = await cached();
+    const tight = writeBack({ tight: true });
+    await tight.follow([path], loan());
+    expect(await tight.dropIfTight(path)).toBe("evicted");
+    expect(await worker.inspect(pinned)).toEqual({ cachedPages: 0, dirtyPages: 0, writebackPages: 0 });
+    await rm(path);
+    expect(await tight.dropIfTight(path)).toBe("gone");
+  });
+
+  it("is left alone while it is dirty or on its way to the disk: dropping it would begin its write-out", async () => {
+    const { pinned } = await cached();
+    for (const state of [{ dirty: 1 }, { writeback: 1 }]) {
+      const { kernel, asked } = fakeKernel(state);
+      expect(pageCache(kernel).evict(pinned)).toBe("not clean");
+      expect(asked).toEqual([]);
+    }
+    const { kernel, asked } = fakeKernel();
+    expect(pageCache(kernel).evict(pinned)).toBe("evicted");
+    expect(asked).toEqual(["drop"]);
+  });
+});
+
+describe("on a disk that does not answer", () => {
+  /** A path whose opening stands still until somebody opens it for writing. */
+  function standing(name: string): { path: string; release: () => Promise<void> } {
+    const path = join(dir, name);
+    execFileSync("mkfifo", [path]);
+    return {
+      path,
+      release: async () => {
+        await (await open(path, "w")).close();
+      },
+    };
+  }
+
+  it("R14, R13: two files are worked on at once, what waits is not open, and looking goes on (R10)", async () => {
+    const slow = ["a", "b"].map(standing);
+    const path = join(dir, "pages.img");
+    await writeFile(path, "x");
+    const pinned = await pinFile(path);
+    try {
+      const done: string[] = [];
+      const pins = await Promise.all(slow.map((one) => pinFile(one.path)));
+      const evictions = pins.map((pin) => worker.evict(pin).catch(() => done.push("slow")));
+      const third = worker.writeOut(pinned).then(() => done.push("third"));
+      for (let look = 0; look < 20; look += 1) {
+        expect(await worker.inspect(pinned)).toMatchObject({ cachedPages: 1 });
+      }
+      const fds = (await readdir("/proc/self/fd")).map((fd) => readlink(`/proc/self/fd/${fd}`).catch(() => ""));
+      expect((await Promise.all(fds)).filter((target) => target.startsWith(path))).toEqual([]);
+      expect(done).toEqual([]);
+      await slow[0]?.release();
+      await third;
+      await slow[1]?.release();
+      await Promise.all(evictions);
+    } finally {
+      await Promise.all(slow.map(({ release }) => Promise.race([release(), worker.close()])));
+    }
+  });
+});
+
+describe("R10, R28: a write-out", () => {
+  /** What the kernel is asked for of a file of 150 MiB without data. */
+  async function writtenOut(step: (path: string) => void): Promise<{ asked: string[]; whole: boolean }> {
+    const path = join(dir, "large");
+    const file = await open(path, "w");
+    await file.truncate(150 * MIB);
+    await file.close();
+    const { kernel, asked } = fakeKernel({
+      step: () => {
+        step(path);
+      },
+    });
+    return { whole: pageCache(kernel).writeOut(await pinFile(path)), asked };
+  }
+
+  it("is asked for once, 64 MiB at a time, and not waited for", async () => {
+    const asked = ["start 0+64", "start 64+64", "start 128+64"];
+    expect(await writtenOut(() => undefined)).toEqual({ whole: true, asked });
+  });
+
+  it("ends at the next step when the file has lost its name", async () => {
+    const { whole, asked } = await writtenOut((path) => {
+      rmSync(path, { force: true });
+    });
+    expect([whole, asked.length]).toEqual([false, 1]);
+  });
+});
+
+it("R7: without a loan each chunk is given to the disk at once, and the one before it is waited for", () => {
+  const { kernel, asked } = fakeKernel();
+  const behind = new WriteBehind(kernel, 0);
+  for (let mib = 1; mib <= 20; mib += 1) behind.wrote(mib * MIB);
+  behind.end(20 * MIB);
+  expect(asked).toEqual(["start 0+8", "start 8+8", "finish 0+8", "start 16+4"]);
+});
+
+it("counts what deleted files below the folder hold that somebody has open", async () => {
+  const path = join(dir, "held");
+  const file = await open(path, "w");
+  await file.writeFile(Buffer.alloc(2 ** 20, 1));
+  await file.datasync();
+  expect(await worker.heldUnlinkedBytes(dir)).toBe(0);
+  await rm(path);
+  expect(await worker.heldUnlinkedBytes(dir)).toBe(2 ** 20);
+  await file.close();
+  expect(await worker.heldUnlinkedBytes(dir)).toBe(0);
 });
 
 describe("rules", () => {

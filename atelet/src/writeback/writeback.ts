@@ -1,8 +1,10 @@
+import { stat } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { type Logger } from "@substrate/lib/log.ts";
+import { isMissing } from "../node-files.ts";
 import { type Loan } from "../ledger/contract.ts";
 import { type AsyncPageCache } from "./cache-worker.ts";
-import { isClean, pinFile, type PinnedFile } from "./page-cache.ts";
+import { type Eviction, isClean, pinFile, type PinnedFile } from "./page-cache.ts";
 
 export interface WriteBackOptions {
   cache: AsyncPageCache;
@@ -11,6 +13,8 @@ export interface WriteBackOptions {
   log: Logger;
   /** R25: called for every file whose write-out was started. */
   flushed: () => void;
+  /** R25: called for every file that was to be dropped from memory. */
+  evicted: (outcome: Eviction) => void;
   /** R15: called for every loan that came back only because the bound had passed, with what to tell a person. */
   gaveUp: (message: string) => void;
   /** R15. Default 10 minutes. */
@@ -41,6 +45,25 @@ export class WriteBack {
 
   constructor(options: WriteBackOptions) {
     this.#options = options;
+  }
+
+  /**
+   * Drops a file from memory that a restore has read completely, if memory is wanted elsewhere: it is in the sandbox now.
+   * Where there is room it stays for the next resume (R8). Never one that isn't clean (R18).
+   */
+  async dropIfTight(path: string): Promise<Eviction | "kept"> {
+    let file: PinnedFile;
+    try {
+      const { size } = await stat(path);
+      if (!(await this.#options.tight(size))) return "kept";
+      file = await pinFile(path);
+    } catch (error) {
+      if (isMissing(error)) return "gone";
+      throw error;
+    }
+    const outcome = await this.#options.cache.evict(file);
+    this.#options.evicted(outcome);
+    return outcome;
   }
 
   /** Oldest first. */

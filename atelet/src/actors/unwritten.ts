@@ -1,0 +1,49 @@
+import { join } from "node:path";
+import { type Loan } from "../ledger/contract.ts";
+import { isClean, pinFile } from "../writeback/page-cache.ts";
+import { type Actor } from "./actor.ts";
+import { ROOTFS_TAR } from "./beginning.ts";
+import { type NodeContext } from "./node-context.ts";
+
+const PAGE_BYTES = 4096;
+
+const LARGE_FILES = { Memory: "pages.img", Rootfs: ROOTFS_TAR } as const;
+
+/** The one file that is large of a generation. */
+export function largeFile(imageDir: string, fidelity: "Memory" | "Rootfs"): string {
+  return join(imageDir, LARGE_FILES[fidelity]);
+}
+
+/** R9: once the file has its final name. R12, R15: the loan comes back when it is clean, gone or overdue. */
+export function follow({ writeBack, log }: Pick<NodeContext, "writeBack" | "log">, path: string, loan: Loan): void {
+  writeBack.follow([path], loan).then(
+    (result) => log.debug("snapshot left the page cache's dirty list", { path, result }),
+    (error: unknown) => log.warn("write-back of a snapshot ended early", { path, error }),
+  );
+}
+
+/**
+ * What an earlier atelet lent for is dirty still: it counts from the start on, so that no actor is placed into that
+ * memory (R2), and comes back as any loan does.
+ */
+export async function inheritUnwritten(node: NodeContext, actors: readonly Actor[]): Promise<void> {
+  const paths = actors.flatMap(({ generations }) =>
+    generations.all().flatMap(({ generation, fidelity }) => {
+      if (fidelity === "Data" || generations.local(generation) === undefined) return [];
+      return [largeFile(generations.path(generation), fidelity)];
+    }),
+  );
+  await Promise.all(
+    paths.map(async (path) => {
+      try {
+        const state = await node.pageCache.inspect(await pinFile(path));
+        if (isClean(state) || state === "gone") return;
+        const loan = node.ledger.inherit((state.dirtyPages + state.writebackPages) * PAGE_BYTES);
+        follow(node, path, loan);
+      } catch (error) {
+        // a damaged generation is found where it is to be restored
+        node.log.warn("it is not known how much of a snapshot is not on the disk", { path, error });
+      }
+    }),
+  );
+}
