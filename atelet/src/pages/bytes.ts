@@ -61,7 +61,7 @@ export class ByteReader {
     let scale = 1;
     for (;;) {
       const byte = this.#bytes[this.#at++];
-      if (byte === undefined) throw this.ends();
+      if (byte === undefined) throw this.#ends();
       value += (byte & 0x7f) * scale;
       if (byte < 0x80) break;
       scale *= 0x80;
@@ -77,7 +77,7 @@ export class ByteReader {
 
   bytes(length: number): Uint8Array {
     const end = this.#at + length;
-    if (end > this.#bytes.length) throw this.ends();
+    if (end > this.#bytes.length) throw this.#ends();
     const bytes = this.#bytes.subarray(this.#at, end);
     this.#at = end;
     return bytes;
@@ -91,7 +91,7 @@ export class ByteReader {
     return this.#at === this.#bytes.length;
   }
 
-  ends(): Error {
+  #ends(): Error {
     return damaged(`${this.#name} ends too early`);
   }
 }

@@ -1,4 +1,4 @@
-import { HASH_WORDS, HashMap } from "./hash-map.ts";
+import { HASH_WORDS, HashMap, Spread } from "./hash-map.ts";
 import { type Job } from "./job.ts";
 import { HASH_BYTES, type PageHash } from "./page-hash.ts";
 import { ZERO_PAGE } from "./page-index.ts";
@@ -33,14 +33,15 @@ export async function match(
   const sources = new Uint32Array(image.pages);
   const all = image.pages + (known?.table.pages ?? 0);
   const passes = Math.max(1, Math.ceil(all / perPass));
+  const spread = new Spread();
   const zero = wordsOf(hash.zero);
   const isZero = (words: Uint32Array, at: number): boolean =>
     words[at] === zero[0] && words[at + 1] === zero[1] && words[at + 2] === zero[2] && words[at + 3] === zero[3];
   for (let pass = 0; pass < passes; pass += 1) {
-    // hashes are even, so the passes' shares are; the margin is many standard deviations
+    // the margin is many standard deviations
     const map = new HashMap(passes === 1 ? all : Math.min(all, Math.ceil(1.1 * (all / passes)) + 1000));
     const isOurs = (words: Uint32Array, at: number): boolean =>
-      passes === 1 || (words[at + HASH_WORDS - 1] ?? 0) % passes === pass;
+      passes === 1 || (spread.of(words, at) >>> 8) % passes === pass;
     if (known) {
       for (const { firstPage, hashes } of known.table.chunks()) {
         const words = wordsOf(hashes);

@@ -3,7 +3,6 @@ import { createReadStream, createWriteStream } from "node:fs";
 import { readdir, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { decodeIndex, packKeys, renamePacks } from "./page-index.ts";
 import { PAGE_BYTES } from "./pages.ts";
 import { randomPages, TestStore } from "./test-store.ts";
 
@@ -146,18 +145,6 @@ describe("what a base's packs are used for", () => {
     expect(await store.store("foreign", third, { base, use: () => "foreign" })).toMatchObject({ newPages: 0 });
     const own = await store.store("own", third, { base, use: () => "own" });
     expect(own).toMatchObject({ newPages: 200, packs: [expect.stringMatching(/^a\/packs\/own-0-[0-9a-f]{16}$/)] });
-  });
-
-  it("its copies under other keys serve as well", async () => {
-    const image = randomPages(300);
-    const packed = await store.store("one", image);
-    const renamed = renamePacks(packed.index, "one", (key) => `tag/${key}`);
-    expect(packKeys(renamed, "tag")).toEqual(packed.packs.map((key) => `tag/${key}`));
-    for (const key of packed.packs) store.packs.set(`tag/${key}`, store.packs.get(key) ?? new ArrayBuffer(0));
-    for (const key of packed.packs) store.packs.delete(key);
-    await writeFile(store.local("one").index, renamed);
-    await store.fetch("one", "back");
-    expect((await read("back")).equals(image)).toBe(true);
   });
 });
 
@@ -349,10 +336,4 @@ describe("the table of a growing file", () => {
     ).rejects.toBe(failed);
     expect(await readdir(store.dir)).toEqual([]);
   });
-});
-
-it("an index is small for what is whole, and holds what is scattered", async () => {
-  const whole = await store.store("whole", randomPages(5000));
-  expect(whole.index.length).toBeLessThan(1500);
-  expect(decodeIndex(whole.index, "whole").pages.length).toBe(5000);
 });

@@ -34,15 +34,12 @@ export interface PageIndex {
   pages: Uint32Array<ArrayBuffer>;
 }
 
-/**
- * "subindx" and the format's number; lengths of the two sections that follow; 16 unused bytes; SHA-256 of all of this
- * and of the sections. Sections are zstd: packs, and then the image's size and runs of pages.
- */
+/** "subindx" and the format's number; 24 unused bytes; SHA-256 of all of this and of the rest, which is zstd. */
 const magic = Buffer.from("subindx\x01");
 const headerBytes = 64;
 const digestAt = 32;
-/** What no real section reaches: an image of 8 GiB without two pages in a row has 14 MiB. */
-const maxSectionBytes = 1 << 29;
+/** What no real index reaches: that of an image of 8 GiB without two pages in a row has 14 MiB. */
+const maxBodyBytes = 1 << 29;
 
 export function packPages(pack: Pack): number {
   return pack.segments.reduce((sum, { pages }) => sum + pages, 0);
@@ -56,44 +53,19 @@ export function firstPages(packs: readonly Pack[]): number[] {
 }
 
 export function encodeIndex(index: PageIndex): Buffer<ArrayBuffer> {
-  return assemble(zstdCompressSync(packsSection(index.packs)), zstdCompressSync(runsSection(index)));
-}
-
-/** @param name for messages. Throws SNAPSHOT_DAMAGED. */
-export function decodeIndex(bytes: Uint8Array, name: string): PageIndex {
-  const sections = sectionsOf(bytes, name);
-  const packs = decodePacks(sections.packs, name);
-  return { packs, ...decodeRuns(sections.runs, firstPages(packs).at(-1) ?? 0, name) };
-}
-
-/** Keys of the packs that an index names, in its order. Cheap enough for the event loop. Throws SNAPSHOT_DAMAGED. */
-export function packKeys(index: Uint8Array, name: string): string[] {
-  return decodePacks(sectionsOf(index, name).packs, name).map(({ key }) => key);
-}
-
-/** The same index over copies of its packs under other keys. Cheap enough for the event loop. Throws SNAPSHOT_DAMAGED. */
-export function renamePacks(index: Uint8Array, name: string, rename: (packKey: string) => string): Buffer<ArrayBuffer> {
-  const sections = sectionsOf(index, name);
-  const packs = decodePacks(sections.packs, name).map((pack) => ({ ...pack, key: rename(pack.key) }));
-  return assemble(zstdCompressSync(packsSection(packs)), sections.runs);
-}
-
-function assemble(packs: Uint8Array, runs: Uint8Array): Buffer<ArrayBuffer> {
-  const bytes = Buffer.alloc(headerBytes + packs.length + runs.length);
+  const writer = new ByteWriter();
+  writePacks(writer, index.packs);
+  writeRuns(writer, index);
+  const body = zstdCompressSync(writer.written());
+  const bytes = Buffer.alloc(headerBytes + body.length);
   magic.copy(bytes);
-  bytes.writeUInt32LE(packs.length, 8);
-  bytes.writeUInt32LE(runs.length, 12);
-  bytes.set(packs, headerBytes);
-  bytes.set(runs, headerBytes + packs.length);
+  bytes.set(body, headerBytes);
   digestOf(bytes).copy(bytes, digestAt);
   return bytes;
 }
 
-function digestOf(bytes: Buffer): Buffer {
-  return createHash("sha256").update(bytes.subarray(0, digestAt)).update(bytes.subarray(headerBytes)).digest();
-}
-
-function sectionsOf(index: Uint8Array, name: string): { packs: Uint8Array; runs: Uint8Array } {
+/** @param name for messages. Throws SNAPSHOT_DAMAGED. */
+export function decodeIndex(index: Uint8Array, name: string): PageIndex {
   const bytes = Buffer.from(index.buffer, index.byteOffset, index.byteLength);
   if (bytes.length < headerBytes || !bytes.subarray(0, magic.length).equals(magic)) {
     throw damaged(`${name} is no index of pages`);
@@ -101,12 +73,19 @@ function sectionsOf(index: Uint8Array, name: string): { packs: Uint8Array; runs:
   if (!digestOf(bytes).equals(bytes.subarray(digestAt, headerBytes))) {
     throw damaged(`${name} has other content than was written`);
   }
-  const packsEnd = headerBytes + bytes.readUInt32LE(8);
-  return { packs: bytes.subarray(headerBytes, packsEnd), runs: bytes.subarray(packsEnd) };
+  const body = zstdDecompressSync(bytes.subarray(headerBytes), { maxOutputLength: maxBodyBytes });
+  const reader = new ByteReader(body, name);
+  const packs = readPacks(reader);
+  const { sizeBytes, pages } = readRuns(reader, firstPages(packs).at(-1) ?? 0, name);
+  if (!reader.atEnd()) throw damaged(`${name} has more than its image's pages`);
+  return { sizeBytes, packs, pages };
 }
 
-function packsSection(packs: readonly Pack[]): Buffer {
-  const writer = new ByteWriter();
+function digestOf(bytes: Buffer): Buffer {
+  return createHash("sha256").update(bytes.subarray(0, digestAt)).update(bytes.subarray(headerBytes)).digest();
+}
+
+function writePacks(writer: ByteWriter, packs: readonly Pack[]): void {
   writer.number(packs.length);
   for (const { key, segments } of packs) {
     writer.text(key);
@@ -117,11 +96,9 @@ function packsSection(packs: readonly Pack[]): Buffer {
       writer.bytes(sha256);
     }
   }
-  return writer.written();
 }
 
-function decodePacks(section: Uint8Array, name: string): Pack[] {
-  const reader = new ByteReader(zstdDecompressSync(section, { maxOutputLength: maxSectionBytes }), name);
+function readPacks(reader: ByteReader): Pack[] {
   const packs: Pack[] = [];
   for (let left = reader.number(); left > 0; left -= 1) {
     const key = reader.text();
@@ -129,17 +106,20 @@ function decodePacks(section: Uint8Array, name: string): Pack[] {
     for (let segmentsLeft = reader.number(); segmentsLeft > 0; segmentsLeft -= 1) {
       const stored = reader.number();
       const pages = reader.number();
-      segments.push({ bytes: Math.floor(stored / 2), zstd: stored % 2 === 1, pages, sha256: reader.bytes(32) });
+      segments.push({
+        bytes: Math.floor(stored / 2),
+        zstd: stored % 2 === 1,
+        pages,
+        sha256: new Uint8Array(reader.bytes(32)),
+      });
     }
     packs.push({ key, segments });
   }
-  if (!reader.atEnd()) throw damaged(`${name} has more than its packs`);
   return packs;
 }
 
 /** Pages that follow each other in a pack, or zeros: twice the count, and one more if zeros; where from the last end. */
-function runsSection({ sizeBytes, pages }: PageIndex): Buffer {
-  const writer = new ByteWriter();
+function writeRuns(writer: ByteWriter, { sizeBytes, pages }: PageIndex): void {
   writer.number(sizeBytes);
   let end = 0;
   for (let at = 0; at < pages.length;) {
@@ -154,11 +134,9 @@ function runsSection({ sizeBytes, pages }: PageIndex): Buffer {
     }
     at += count;
   }
-  return writer.written();
 }
 
-function decodeRuns(section: Uint8Array, storedPages: number, name: string): Pick<PageIndex, "sizeBytes" | "pages"> {
-  const reader = new ByteReader(zstdDecompressSync(section, { maxOutputLength: maxSectionBytes }), name);
+function readRuns(reader: ByteReader, storedPages: number, name: string): Pick<PageIndex, "sizeBytes" | "pages"> {
   const sizeBytes = reader.number();
   const pages = new Uint32Array(pageCount(sizeBytes));
   let end = 0;
@@ -177,6 +155,5 @@ function decodeRuns(section: Uint8Array, storedPages: number, name: string): Pic
     }
     at += count;
   }
-  if (!reader.atEnd()) throw damaged(`${name} has more than its image's pages`);
   return { sizeBytes, pages };
 }
