@@ -115,6 +115,7 @@ const hub = new RouteHub({
 const metrics = createAteletMetrics(registry, {
   running: () => actors.all().filter((actor) => actor.hasSandbox).length,
   pending: () => actors.all().filter((actor) => actor.pendingGeneration !== undefined).length,
+  parked: () => network.parkedCount,
 });
 const troubles = new Troubles();
 const pageCache = new CacheWorkers();

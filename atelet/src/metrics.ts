@@ -21,6 +21,8 @@ export interface ActorCounts {
   running(): number;
   /** Whose newest generation is on this node only. */
   pending(): number;
+  /** Asleep, with an address that is kept for their connections. */
+  parked(): number;
 }
 
 export function createAteletMetrics(registry: Registry, actors: ActorCounts): AteletMetrics {
@@ -45,6 +47,14 @@ export function createAteletMetrics(registry: Registry, actors: ActorCounts): At
     registers: [registry],
     collect() {
       pending.set(actors.pending());
+    },
+  });
+  const parked = new Gauge({
+    name: "substrate_atelet_parked_addresses",
+    help: "Sleeping actors whose address and open connections are kept for their next start.",
+    registers: [registry],
+    collect() {
+      parked.set(actors.parked());
     },
   });
   return {

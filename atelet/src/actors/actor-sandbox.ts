@@ -1,6 +1,7 @@
 import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
 import { type Phases } from "@substrate/lib/phases.ts";
 import { type UnpackedImage } from "../images/images.ts";
+import { type SleepingImage } from "../network/network.ts";
 import { UsageWatch, type VolumeUsage, withLimits } from "../volumes/usage.ts";
 import { type ActorContext } from "./actor-context.ts";
 import { BackgroundLoad } from "./background-load.ts";
@@ -62,7 +63,7 @@ export class ActorSandbox {
     const { node, name, record, files, volumes } = this.#options;
     const { program } = record;
     const outputFrom = outputSize(files.log);
-    const { generation, restore, rootfsTar } = from;
+    const { generation, restore, rootfsTar, connections } = from;
     const cold = restore === undefined;
     const shape = {
       ...sandboxShape(program, image),
@@ -88,6 +89,7 @@ export class ActorSandbox {
         volumes: binds,
         generation,
         ...(restore && { restore }),
+        ...(connections && { connections }),
         ...(warm && { warm }),
         killed: () => starting.killed,
         ...(rootfsTar !== undefined && { rootfsTar }),
@@ -175,11 +177,14 @@ export class ActorSandbox {
     await volumes.load(false);
   }
 
-  /** Ends it and gives its room back. Joins an end under way. */
-  async stop(running: Running): Promise<void> {
+  /**
+   * Ends it and gives its room back. Joins an end under way.
+   * @param asleep the image that it was saved in, which may go on with its connections.
+   */
+  async stop(running: Running, asleep?: SleepingImage): Promise<void> {
     const { record } = this.#options;
     // A liveness check may find it dead while it is being stopped: its slot must be given back once.
-    running.stopped ??= this.#end(running).catch((error: unknown) => {
+    running.stopped ??= this.#end(running, asleep).catch((error: unknown) => {
       running.stopped = undefined;
       throw error;
     });
@@ -255,9 +260,9 @@ export class ActorSandbox {
   }
 
   /** The volumes go last: only when nothing of the sandbox is left can nobody write to them. */
-  async #end(running: Running): Promise<void> {
+  async #end(running: Running, asleep?: SleepingImage): Promise<void> {
     const { volumes } = this.#options;
-    await this.#launcher.stop(running.sandboxId, running.slot);
+    await this.#launcher.stop(running.sandboxId, running.slot, asleep);
     await running.usage.stop();
     if (running.usage.usage.length > 0) this.#lastUsage = running.usage.usage;
     await volumes.detach();

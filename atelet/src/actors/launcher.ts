@@ -5,7 +5,7 @@ import { type Phases } from "@substrate/lib/phases.ts";
 import { resolveCommand } from "../images/command.ts";
 import { type UnpackedImage } from "../images/images.ts";
 import { makeVolumeMountPoint } from "../images/volume-mount-point.ts";
-import { type Slot } from "../network/network.ts";
+import { type SleepingImage, type Slot } from "../network/network.ts";
 import { actorResolvConf } from "../network/resolvers.ts";
 import { NotStartedError, type SandboxSpec } from "../sandbox/sandbox.ts";
 import { type VolumeBind } from "../volumes/actor-volumes.ts";
@@ -31,6 +31,8 @@ export interface LaunchOptions {
   generation: number;
   /** The image of memory to restore; absent for a cold start. */
   restore?: { imageDir: string };
+  /** What the program may go on with, if this is its first restore; absent: all of its connections are reset. */
+  connections?: SleepingImage;
   /** See SandboxSpec. */
   rootfsTar?: string;
   /** Created before, to restore into; the caller's program has its shape. If that fails a new one is made. */
@@ -70,14 +72,13 @@ export class Launcher {
     }
     const { network, runtime } = this.#node;
     const { id, phases } = options;
-    const slot = await phases.run("slot", () => network.acquire());
-    return this.#orStopped(id, slot, options, async () => {
-      const spec = await phases.run("prepare", () => this.#prepare(options, slot));
+    const acquired = await phases.run("slot", () => network.acquire());
+    return this.#orStopped(id, acquired, options, async () => {
+      const spec = await phases.run("prepare", () => this.#prepare(options, acquired));
+      const { slot, keepConnections } = await this.#connect(acquired, options);
       await phases.run("restore", async () => {
         if (restore === undefined) await runtime.run(spec);
-        else {
-          await runtime.restore(spec, { imageDir: restore.imageDir, direct: false, keepConnections: false });
-        }
+        else await runtime.restore(spec, { imageDir: restore.imageDir, direct: false, keepConnections });
       });
       return this.#opened(id, slot, options);
     });
@@ -90,10 +91,14 @@ export class Launcher {
   ): Promise<Launched | undefined> {
     const { runtime, log } = this.#node;
     const { phases, restore } = options;
-    const { id, network: slot } = warm;
+    const { id } = warm;
+    let slot = warm.network;
     try {
       const spec = await phases.run("prepare", () => this.#prepareWarm(options, warm));
-      const how = { imageDir: restore.imageDir, direct: false, keepConnections: false, created: true };
+      const connected = await this.#connect(slot, options);
+      slot = connected.slot;
+      const { keepConnections } = connected;
+      const how = { imageDir: restore.imageDir, direct: false, keepConnections, created: true };
       await phases.run("restore", () => runtime.restore(spec, how));
     } catch (error) {
       await this.stop(id, slot);
@@ -102,6 +107,18 @@ export class Launcher {
       return undefined;
     }
     return this.#orStopped(id, slot, options, () => this.#opened(id, slot, options));
+  }
+
+  /**
+   * The slot gets the address that the actor fell asleep with, if its connections may go on: from here on never again,
+   * whatever becomes of this restore. Else what waits for the actor under that address is given up.
+   */
+  async #connect(slot: Slot, { actor, connections }: LaunchOptions): Promise<{ slot: Slot; keepConnections: boolean }> {
+    const { network } = this.#node;
+    const unparked = connections && (await network.unpark(slot, connections));
+    if (unparked !== undefined) return { slot: unparked, keepConnections: true };
+    await network.giveUp(actor.uid);
+    return { slot, keepConnections: false };
   }
 
   /** What is restored or started serves: opened, ready, published. */
@@ -166,13 +183,16 @@ export class Launcher {
     return endpoints(program, await this.#node.network.published(slot));
   }
 
-  /** Kills the sandbox if there is one, and gives its place back. The network slot follows in the background. */
-  async stop(id: string, slot: Slot): Promise<void> {
+  /**
+   * Kills the sandbox if there is one, and gives its place back. The network slot follows in the background.
+   * @param asleep the image that it was saved in, which may go on with its connections.
+   */
+  async stop(id: string, slot: Slot, asleep?: SleepingImage): Promise<void> {
     const { cgroups, network, runtime, log, warmFolders } = this.#node;
     await network.block(slot);
     await runtime.delete(id);
     // Volumes are let go when this resolves.
-    await Promise.all([cgroups.remove(id), warmFolders.unmount(id)]);
+    await Promise.all([cgroups.remove(id), warmFolders.unmount(id), asleep && this.#park(slot, asleep)]);
     // Taking a namespace apart costs 40 ms that nobody needs to wait for: the next start takes another slot.
     const release = Promise.all([network.release(slot), warmFolders.remove(id)]).then(
       () => undefined,
@@ -186,6 +206,15 @@ export class Launcher {
     );
     this.#releases.add(release);
     void release.then(() => this.#releases.delete(release));
+  }
+
+  /** The actor sleeps either way: without its connections, if they can't be kept. */
+  async #park(slot: Slot, image: SleepingImage): Promise<void> {
+    try {
+      await this.#node.network.park(slot, image);
+    } catch (error) {
+      this.#node.log.error("connections of a sleeping actor cannot be kept; they are reset", { ...image, error });
+    }
   }
 
   /** Removes a sandbox of an earlier atelet, also when its network is gone or not whole any more. */

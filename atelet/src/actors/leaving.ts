@@ -70,6 +70,7 @@ export async function leave(options: LeavingOptions): Promise<{ writes: Promise<
   const writes = uploader.stop(reason);
   await Promise.race([writes, delay(WRITES_END_MS, undefined, { ref: false })]);
   await sandbox.settled();
+  await node.network.giveUp(record.actor.uid);
   await volumes.close();
   route.end();
   await node.outputs.remove(record.actor.uid);

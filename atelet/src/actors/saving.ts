@@ -4,7 +4,7 @@ import { type ActorContext } from "./actor-context.ts";
 import { type ActorSandbox } from "./actor-sandbox.ts";
 import { type Lives } from "./lives.ts";
 import { type ReadyzWatch } from "./readyz-watch.ts";
-import { type Fidelity } from "./record.ts";
+import { type Fidelity, type Generation } from "./record.ts";
 import { requestsOpen } from "./refusals.ts";
 import { type Running } from "./running.ts";
 import { checkpoint, goOn } from "./suspend.ts";
@@ -40,10 +40,11 @@ export class Saving {
     );
     if (open > 0 && !force) throw requestsOpen(name, open, record.program.drainTimeoutMs);
     if (open > 0) await node.routers.cut(record.actor.uid);
+    let saved: Generation;
     try {
       await phases.run("load", () => running.load.finish());
       await sandbox.refuseOverLimit(running, phases);
-      await checkpoint({ ...this.#options, phases, running, fidelity });
+      saved = await checkpoint({ ...this.#options, phases, running, fidelity });
     } catch (error) {
       await this.#failed(running, error);
       throw error;
@@ -51,7 +52,10 @@ export class Saving {
     if (record.oldestUnsavedMs === 0) record.oldestUnsavedMs = Date.now();
     record.crash = undefined;
     lives.slept();
-    await phases.run("teardown", () => sandbox.stop(running));
+    const { generation, epoch } = saved;
+    // Another fidelity starts a program cold: it knows nothing of them.
+    const asleep = fidelity === "Memory" ? { actor: record.actor.uid, generation, epoch } : undefined;
+    await phases.run("teardown", () => sandbox.stop(running, asleep));
     await uploader.dropReplaced();
     uploader.schedule();
     volumes.flattenSoon();

@@ -46,6 +46,8 @@ export async function claimHead(options: SourceOptions): Promise<void> {
       record.volumes = noVolumes();
       await save({ durable: true });
     }
+    // It ran elsewhere since: there its program has lost the connections that wait for it here.
+    if (!localIsNewest) await node.network.giveUp(record.actor.uid);
     const head = await store.claim(prefix, epoch);
     if (head.manifest !== null) await learn(options, head.manifest);
     record.claim = { ...record.claim, state: "done" };

@@ -34,7 +34,9 @@ export async function start(options: StartOptions): Promise<void> {
     if (!begun) {
       const image = await phases.run("image", () => imageOf(options, source?.imageDigest));
       const beginning =
-        source === undefined ? await coldFrom(options) : beginningFrom(source, options.generations, record);
+        source === undefined
+          ? await coldFrom(options)
+          : beginningFrom(source, options.generations, record, { chosen: from !== undefined });
       await begin(image, beginning);
     }
   } catch (error) {

@@ -52,6 +52,8 @@ class FakeRuntime implements SandboxRuntime {
   /** Sandboxes that wait for a restore. */
   readonly created = new Map<string, SandboxSpec>();
   starts = 0;
+  /** Of each restore that went well, whether connections were to be kept. */
+  readonly keptConnections: boolean[] = [];
   /** Whether programs end when they are told to. */
   endsOnSignal = true;
   failNext: Record<string, Error | undefined> = {};
@@ -102,6 +104,7 @@ class FakeRuntime implements SandboxRuntime {
     if (options.created === true && !wasCreated) throw new SubstrateError("RESTORE_FAILED", `no sandbox ${spec.id}`);
     const memory = Number(await readFile(join(options.imageDir, "pages.img"), "utf8"));
     this.starts += 1;
+    this.keptConnections.push(options.keepConnections);
     this.sandboxes.set(spec.id, { status: "running", memory, spec });
   }
   exec(): Promise<never> {
@@ -376,7 +379,7 @@ export class TestNode {
     await mkdir(actorsDir, { recursive: true });
     await mkdir(join(this.dir, "rootfs"), { recursive: true });
     const stores = new Stores(new Map([["default", storeSettings("default", `file://${this.storeDir}`)]]));
-    const metrics = createAteletMetrics(new Registry(), { running: () => 0, pending: () => 0 });
+    const metrics = createAteletMetrics(new Registry(), { running: () => 0, pending: () => 0, parked: () => 0 });
     this.tombstones = new Tombstones({
       dir: join(this.dir, "tombstones"),
       store: (name) => stores.get(name),

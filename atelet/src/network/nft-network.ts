@@ -179,7 +179,8 @@ export class NftActorNetwork implements ActorNetwork {
   }
 
   async open({ index, nodeAddress }: Slot): Promise<void> {
-    await this.#nft(index, "open", rules.open(linkNameOf(index), nodeAddress));
+    const address = this.#addresses.get(index) ?? nodeAddress;
+    await this.#nft(index, "open", rules.open(linkNameOf(index), address));
   }
 
   routersBefore(): readonly string[] {
