@@ -17,7 +17,7 @@ function operator(registry: Registry): void {
 }
 
 function atelet(registry: Registry): void {
-  createAteletMetrics(registry, { running: () => 0, pending: () => 0 });
+  createAteletMetrics(registry, { running: () => 0, pending: () => 0, parked: () => 0 });
   createMemoryMetrics(registry, {
     ledger: new MemoryLedger({ limitBytes: 1, reserveBytes: 0 }),
     unwritten: () => Promise.resolve({ dirtyBytes: 0, writebackBytes: 0 }),
