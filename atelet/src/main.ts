@@ -1,4 +1,5 @@
 import { mkdir } from "node:fs/promises";
+import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { createLogger } from "@substrate/lib/log.ts";
@@ -13,6 +14,7 @@ import { Releases } from "./actors/releases.ts";
 import { Tags } from "./actors/tags.ts";
 import { Trials } from "./actors/trial.ts";
 import { freeBytes } from "./cgroups/cgroups.ts";
+import { StartPlaces } from "./actors/start-places.ts";
 import { Urgency } from "./actors/urgency.ts";
 import { detectCgroups } from "./cgroups/detect.ts";
 import { readConfig } from "./config.ts";
@@ -41,6 +43,7 @@ import { SlotFolders } from "./warm/slot-folder.ts";
 import { createWarmMetrics } from "./warm/warm-metrics.ts";
 import { WarmSlots } from "./warm/warm-slots.ts";
 import { CacheWorkers } from "./writeback/cache-worker.ts";
+import { ImageReads } from "./writeback/image-reads.ts";
 import { WriteBack } from "./writeback/writeback.ts";
 
 /** How many checkpoints are written at once: more only make each other slower. */
@@ -124,12 +127,10 @@ const memory = createMemoryMetrics(registry, {
   unwritten: () => cgroups.snapshots(),
   heldUnlinkedBytes: () => pageCache.heldUnlinkedBytes(config.stateDir),
 });
+const tight = async (bytes: number): Promise<boolean> => ledger.tight(bytes, await freeBytes(await cgroups.pod()));
 const writeBack = new WriteBack({
   cache: pageCache,
-  tight: async (bytes) => {
-    const free = await freeBytes(await cgroups.pod());
-    return ledger.tight(bytes, free);
-  },
+  tight,
   log,
   evicted: (outcome) => {
     memory.evicted(outcome);
@@ -220,6 +221,8 @@ const node: NodeContext = {
   volumes: { mounts, jobs: volumeJobs, originsDir: inState("origins") },
   warm,
   warmFolders,
+  imageReads: new ImageReads({ cache: pageCache, tight, log }),
+  startPlaces: new StartPlaces(availableParallelism()),
   urgency,
   snapshotSlots: pLimit(SNAPSHOT_SLOTS),
   routers: new OpenRequests(hub, sessions),

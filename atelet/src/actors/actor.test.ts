@@ -518,6 +518,37 @@ describe("rules of snapshot memory (writeback.md)", () => {
   });
 });
 
+describe("reading an image", () => {
+  it("R27: reads as the page cache asks for", async () => {
+    const actor = await granted();
+    await actor.resume();
+    await suspend(actor);
+    vi.spyOn(node.context.imageReads, "direct").mockResolvedValue(true);
+    const restore = vi.spyOn(node.runtime, "restore");
+    await actor.resume();
+    expect(restore.mock.calls[0]?.[1]).toMatchObject({ direct: true });
+  });
+
+  it("R18: the image may leave memory when all of it was read, and not before", async () => {
+    const actor = await granted();
+    await actor.resume();
+    await suspend(actor);
+    const load = Promise.withResolvers<undefined>();
+    node.runtime.hold.load = load.promise.then(() => undefined);
+    const loaded = vi.spyOn(node.context.imageReads, "loaded");
+    const wait = vi.spyOn(node.runtime, "waitRestored");
+    await actor.resume();
+    await vi.waitFor(() => {
+      expect(wait).toHaveBeenCalled();
+    });
+    expect(loaded).not.toHaveBeenCalled();
+    load.resolve(undefined);
+    await vi.waitFor(() => {
+      expect(loaded.mock.calls).toEqual([[actor.generations.path(1)]]);
+    });
+  });
+});
+
 describe("which state is the newest (design.md §7)", () => {
   it("an epoch that follows the local one needs no store", async () => {
     const actor = await granted(1);

@@ -7,7 +7,7 @@ import { type UnpackedImage } from "../images/images.ts";
 import { makeVolumeMountPoint } from "../images/volume-mount-point.ts";
 import { type SleepingImage, type Slot } from "../network/network.ts";
 import { actorResolvConf } from "../network/resolvers.ts";
-import { NotStartedError, type SandboxSpec } from "../sandbox/sandbox.ts";
+import { NotStartedError, type RestoreOptions, type SandboxSpec } from "../sandbox/sandbox.ts";
 import { type VolumeBind } from "../volumes/actor-volumes.ts";
 import { type SandboxShape } from "../warm/warm-program.ts";
 import { type WarmSlot } from "../warm/warm-slots.ts";
@@ -65,6 +65,16 @@ export class Launcher {
    * Throws RESTORE_FAILED, PROGRAM_EXITED, NOT_READY, IMAGE_INVALID.
    */
   async launch(options: LaunchOptions): Promise<Launched> {
+    const queuedMs = performance.now();
+    return this.#node.startPlaces.run(
+      () => {
+        options.phases.add("turn", performance.now() - queuedMs);
+      },
+      () => this.#launch(options),
+    );
+  }
+
+  async #launch(options: LaunchOptions): Promise<Launched> {
     const { warm, restore } = options;
     if (warm !== undefined && restore !== undefined) {
       const launched = await this.#launchInto(warm, { ...options, restore });
@@ -74,12 +84,13 @@ export class Launcher {
     const { id, phases } = options;
     const acquired = await phases.run("slot", () => network.acquire());
     return this.#orStopped(id, acquired, options, async () => {
-      const spec = await phases.run("prepare", () => this.#prepare(options, acquired));
+      const [spec, read] = await phases.run("prepare", () =>
+        Promise.all([this.#prepare(options, acquired), restore && this.#reading(restore)]),
+      );
       const { slot, keepConnections } = await this.#connect(acquired, options);
-      await phases.run("restore", async () => {
-        if (restore === undefined) await runtime.run(spec);
-        else await runtime.restore(spec, { imageDir: restore.imageDir, direct: false, keepConnections });
-      });
+      await phases.run("restore", () =>
+        read === undefined ? runtime.run(spec) : runtime.restore(spec, { ...read, keepConnections }),
+      );
       return this.#opened(id, slot, options);
     });
   }
@@ -94,12 +105,13 @@ export class Launcher {
     const { id } = warm;
     let slot = warm.network;
     try {
-      const spec = await phases.run("prepare", () => this.#prepareWarm(options, warm));
+      const [spec, read] = await phases.run("prepare", () =>
+        Promise.all([this.#prepareWarm(options, warm), this.#reading(restore)]),
+      );
       const connected = await this.#connect(slot, options);
       slot = connected.slot;
       const { keepConnections } = connected;
-      const how = { imageDir: restore.imageDir, direct: false, keepConnections, created: true };
-      await phases.run("restore", () => runtime.restore(spec, how));
+      await phases.run("restore", () => runtime.restore(spec, { ...read, keepConnections, created: true }));
     } catch (error) {
       await this.stop(id, slot);
       if (options.killed?.() === true) throw error;
@@ -119,6 +131,10 @@ export class Launcher {
     if (unparked !== undefined) return { slot: unparked, keepConnections: true };
     await network.giveUp(actor.uid);
     return { slot, keepConnections: false };
+  }
+
+  async #reading({ imageDir }: { imageDir: string }): Promise<Pick<RestoreOptions, "imageDir" | "direct">> {
+    return { imageDir, direct: await this.#node.imageReads.direct(imageDir) };
   }
 
   /** What is restored or started serves: opened, ready, published. */

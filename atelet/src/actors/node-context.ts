@@ -17,7 +17,9 @@ import { type AteletMetrics } from "../metrics.ts";
 import { type SlotFolders } from "../warm/slot-folder.ts";
 import { type WarmSlots } from "../warm/warm-slots.ts";
 import { type RouteLevel } from "./route-level.ts";
+import { type StartPlaces } from "./start-places.ts";
 import { type Urgency } from "./urgency.ts";
+import { type ImageReads } from "../writeback/image-reads.ts";
 
 /** Where routes go, and who can say how many requests are open. Implemented by rpc/route-hub.ts. */
 export interface Routers {
@@ -69,6 +71,9 @@ export interface NodeContext {
   /** Sandboxes that wait for an actor, and the folders of those that had one of them. */
   warm: WarmSlots;
   warmFolders: SlotFolders;
+  /** How restores read images. */
+  imageReads: ImageReads;
+  startPlaces: StartPlaces;
   /** What is under way that somebody waits for. */
   urgency: Urgency;
   /** R16: a snapshot takes its slot before it borrows. */

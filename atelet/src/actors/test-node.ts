@@ -37,7 +37,9 @@ import { Releases } from "./releases.ts";
 import { type RouteLevel } from "./route-level.ts";
 import { Tags } from "./tags.ts";
 import { Trials } from "./trial.ts";
+import { StartPlaces } from "./start-places.ts";
 import { Urgency } from "./urgency.ts";
+import { ImageReads } from "../writeback/image-reads.ts";
 import { SlotFolders } from "../warm/slot-folder.ts";
 import { WarmSlots } from "../warm/warm-slots.ts";
 
@@ -443,6 +445,8 @@ export class TestNode {
       outputs: new Outputs({ sink: undefined, passed: () => undefined, dropped: () => undefined, log }),
       volumes: { mounts: this.mounts, jobs: this.#jobs, originsDir: join(this.dir, "origins") },
       warm: this.warm,
+      imageReads: new ImageReads({ cache: cleanCache, tight: () => Promise.resolve(false), log }),
+      startPlaces: new StartPlaces(2),
       warmFolders,
       urgency,
       snapshotSlots: this.snapshotSlots,

@@ -1,15 +1,13 @@
 import { expect, it } from "vitest";
-import { topmostDevice } from "./mount-view.ts";
+import { mountedDevices } from "./mount-view.ts";
 
 const mountinfo = [
-  "100 90 8:1 /rootfs /root rw - ext4 /dev/vda rw",
-  "101 100 8:1 /warm/a/volumes/0 /root/data rw - ext4 /dev/vda rw",
-  "102 100 8:1 /warm/a/volumes/1 /root/my/data rw - ext4 /dev/vda rw",
-  "103 101 0:77 / /root/data rw - overlay overlay rw",
+  "188 182 254:0 /rootfs / ro,nosuid,nodev,relatime - ext4 /dev/vda rw",
+  "190 188 254:0 /shared/a /data rw,nosuid,nodev,relatime master:8 - ext4 /dev/vda rw",
+  "91 190 0:43 / /data rw,relatime master:11 - overlay overlay rw",
+  "",
 ].join("\n");
 
-it("finds what was mounted last at a place", () => {
-  expect(topmostDevice(mountinfo, "/data")).toBe("0:77");
-  expect(topmostDevice(mountinfo, "/my/data")).toBe("8:1");
-  expect(topmostDevice(mountinfo, "/other")).toBeUndefined();
+it("finds what is mounted, whatever lies above or below", () => {
+  expect([...mountedDevices(mountinfo)]).toEqual(["254:0", "0:43", ""]);
 });

@@ -1,24 +1,24 @@
 import { readFile, stat } from "node:fs/promises";
+import { dirname } from "node:path";
 
-/** The newest mount at a place, by a process's own mountinfo; undefined if there is none. */
-export function topmostDevice(mountinfo: string, destination: string): string | undefined {
-  const found = mountinfo.split("\n").flatMap((line) => {
-    const [, , device, , mountPoint] = line.split(" ");
-    // runsc puts all mounts of a sandbox into one folder of its file server, whatever its name
-    return device !== undefined && mountPoint?.endsWith(destination) === true ? [device] : [];
-  });
-  return found.at(-1);
+/** Devices ("major:minor") of all that a process sees mounted, by its mountinfo. */
+export function mountedDevices(mountinfo: string): Set<string> {
+  return new Set(mountinfo.split("\n").map((line) => line.split(" ")[2] ?? ""));
 }
 
-/** Whether the process sees at `destination`, below whatever root, the file system that is mounted here at `source`. */
-export async function seesMount(pid: number, destination: string, source: string): Promise<boolean> {
-  const [mountinfo, { dev }] = await Promise.all([readFile(`/proc/${pid}/mountinfo`, "utf8"), stat(source)]);
-  const major = ((dev >>> 8) & 0xfff) | 0;
+/**
+ * Whether a file system is mounted here at `source`, and the process sees it somewhere. Each volume is a file system of its
+ * own; where it is for the program may be another path than it was named by, through links of the image.
+ */
+export async function seesMount(pid: number, source: string): Promise<boolean> {
+  const [mountinfo, { dev }, around] = await Promise.all([
+    readFile(`/proc/${pid}/mountinfo`, "utf8"),
+    stat(source),
+    stat(dirname(source)),
+  ]);
+  if (dev === around.dev) return false;
+  // gnu_dev_major, gnu_dev_minor
+  const major = (dev >>> 8) & 0xfff;
   const minor = (dev & 0xff) | ((dev >>> 12) & 0xfff00);
-  return topmostDevice(mountinfo, escaped(destination)) === `${major}:${minor}`;
-}
-
-/** As the kernel writes paths there. */
-function escaped(path: string): string {
-  return path.replaceAll(/[\s\\]/g, (character) => `\\${character.charCodeAt(0).toString(8).padStart(3, "0")}`);
+  return mountedDevices(mountinfo).has(`${major}:${minor}`);
 }

@@ -1,0 +1,146 @@
+import { type Template } from "@substrate/crds/index.ts";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { Product } from "../bench/product.ts";
+import { median } from "../bench/statistics.ts";
+import { buildGlutton } from "../programs/glutton.ts";
+import { startTestCluster, type TestCluster } from "../support/cluster.ts";
+import { eventually } from "../support/poll.ts";
+
+const names = Array.from({ length: 8 }, (_, index) => `g${index}`);
+const heavy = ["heavy-0", "heavy-1"];
+const HEAVY_MIB = 400;
+const ROUNDS = 3;
+/** As many as are made by default. */
+const WARM = 4;
+
+let test: TestCluster;
+let product: Product;
+
+function template(name: string, memory: string, image: string): Template {
+  return {
+    apiVersion: "substrate.run/v1alpha1",
+    kind: "Template",
+    metadata: { name, namespace: "default" },
+    spec: {
+      containers: [
+        {
+          name: "glutton",
+          image,
+          ports: [{ name: "http", containerPort: 8080 }],
+          readyz: { httpGet: { path: "/readyz", port: 8080 } },
+          resources: { limits: { cpu: "1", memory } },
+        },
+      ],
+      snapshots: {
+        store: "default",
+        uploadDelay: "10m",
+        uploadWithin: "1h",
+        detachDelay: "10m",
+        onSuspend: "Memory",
+        durability: "Async",
+        history: 1,
+        golden: "Auto",
+      },
+      upgrade: "Manual",
+      drainTimeout: "10s",
+      wakeTimeout: "60s",
+    },
+  };
+}
+
+beforeAll(async () => {
+  test = await startTestCluster();
+  const { reference } = await buildGlutton(`${test.cluster.stateDir}/glutton`);
+  product = await Product.create(test.cluster);
+  await product.template(template("small", "64Mi", reference));
+  await product.template(template("heavy", `${HEAVY_MIB + 100}Mi`, reference));
+  for (const name of names) await product.actor(name, "small");
+  for (const name of heavy) await product.actor(name, "heavy");
+});
+afterAll(async () => {
+  await product.close();
+  await test.stop();
+});
+
+async function metric(name: string): Promise<number> {
+  const answer = await fetch(`${test.cluster.metricsUrls.atelet}/metrics`, { signal: AbortSignal.timeout(5000) });
+  const line = (await answer.text()).split("\n").find((one) => one.startsWith(`${name} `));
+  return Number(line?.slice(name.length + 1) ?? 0);
+}
+
+async function sleep(all: readonly string[]): Promise<void> {
+  for (const name of all) await product.suspend(name, "Async");
+}
+
+/** So that neither of what is compared begins with more of them. */
+function warm(): Promise<void> {
+  return waiting((count) => {
+    expect(count).toBe(WARM);
+  });
+}
+
+async function waiting(asWanted: (count: number) => void): Promise<void> {
+  await eventually(
+    async () => {
+      asWanted(await metric("substrate_warm_sandboxes"));
+    },
+    { deadlineMs: 30_000 },
+  );
+}
+
+describe("wakes", { concurrent: false, timeout: 120_000 }, () => {
+  it("a first start from the golden snapshot, and each wake after it, restores into a sandbox that waited", async () => {
+    const [first = ""] = names;
+    await product.resume(first);
+    const taken = await metric('substrate_warm_sandboxes_total{outcome="taken"}');
+    for (let round = 0; round < ROUNDS; round++) {
+      await sleep([first]);
+      await waiting((count) => {
+        expect(count).toBeGreaterThan(0);
+      });
+      await product.resume(first);
+    }
+    expect(await metric('substrate_warm_sandboxes_total{outcome="taken"}')).toBe(taken + 3);
+    expect(await metric('substrate_warm_sandboxes_total{outcome="unfit"}')).toBe(0);
+    await sleep([first]);
+  });
+
+  it("eight at once end no later than eight in a row", async () => {
+    for (const name of names) await product.resume(name);
+    await sleep(names);
+    const inARow: number[] = [];
+    const atOnce: number[] = [];
+    for (let round = 0; round < ROUNDS; round++) {
+      await warm();
+      const burstMs = performance.now();
+      const each = await Promise.all(names.map((name) => product.resume(name)));
+      atOnce.push(performance.now() - burstMs);
+      expect(each).toHaveLength(names.length);
+      await sleep(names);
+      await warm();
+      const rowMs = performance.now();
+      for (const name of names) await product.resume(name);
+      inARow.push(performance.now() - rowMs);
+      await sleep(names);
+    }
+    expect(median(atOnce)).toBeLessThan(median(inARow));
+  });
+
+  it("a wake does not wait for memory that loads in the background", async () => {
+    const [small = ""] = names;
+    for (const name of heavy) await product.hold({ name, mib: HEAVY_MIB, kind: "random" });
+    let earlier = 0;
+    for (let round = 0; round < ROUNDS; round++) {
+      await sleep(heavy);
+      await warm();
+      await Promise.all(heavy.map((name) => product.resume(name)));
+      let loaded = 0;
+      const loading = heavy.map((name) => product.touch(name).then(() => (loaded += 1)));
+      await product.resume(small);
+      if (loaded < heavy.length) earlier += 1;
+      await Promise.all(loading);
+      await sleep([small]);
+    }
+    expect(earlier).toBeGreaterThan(ROUNDS / 2);
+  });
+});
