@@ -10,8 +10,8 @@ const names = Array.from({ length: 8 }, (_, index) => `g${index}`);
 const heavy = ["heavy-0", "heavy-1"];
 const HEAVY_MIB = 400;
 const ROUNDS = 3;
-/** As many as are made by default. */
-const WARM = 4;
+/** So long no other one is made: as many wait as are to. */
+const STILL_MS = 600;
 
 let test: TestCluster;
 let product: Product;
@@ -72,19 +72,19 @@ async function sleep(all: readonly string[]): Promise<void> {
   for (const name of all) await product.suspend(name, "Async");
 }
 
-/** So that neither of what is compared begins with more of them. */
-function warm(): Promise<void> {
-  return waiting((count) => {
-    expect(count).toBe(WARM);
-  });
-}
-
-async function waiting(asWanted: (count: number) => void): Promise<void> {
+/** So that what is compared begins alike: sandboxes wait, and no further ones are being made. */
+async function warm(): Promise<void> {
+  let seen = 0;
+  let sinceMs = performance.now();
   await eventually(
     async () => {
-      asWanted(await metric("substrate_warm_sandboxes"));
+      const count = await metric("substrate_warm_sandboxes");
+      if (count !== seen) sinceMs = performance.now();
+      seen = count;
+      expect(count).toBeGreaterThan(0);
+      expect(performance.now() - sinceMs).toBeGreaterThan(STILL_MS);
     },
-    { deadlineMs: 30_000 },
+    { deadlineMs: 60_000, everyMs: 100 },
   );
 }
 
@@ -95,9 +95,7 @@ describe("wakes", { concurrent: false, timeout: 120_000 }, () => {
     const taken = await metric('substrate_warm_sandboxes_total{outcome="taken"}');
     for (let round = 0; round < ROUNDS; round++) {
       await sleep([first]);
-      await waiting((count) => {
-        expect(count).toBeGreaterThan(0);
-      });
+      await warm();
       await product.resume(first);
     }
     expect(await metric('substrate_warm_sandboxes_total{outcome="taken"}')).toBe(taken + 3);
