@@ -7,8 +7,6 @@ import { startTestCluster, type TestCluster } from "../support/cluster.ts";
 import { eventually } from "../support/poll.ts";
 
 const names = Array.from({ length: 8 }, (_, index) => `g${index}`);
-const heavy = ["heavy-0", "heavy-1"];
-const HEAVY_MIB = 400;
 const ROUNDS = 3;
 /** So long no other one is made: as many wait as are to. */
 const STILL_MS = 600;
@@ -16,11 +14,11 @@ const STILL_MS = 600;
 let test: TestCluster;
 let product: Product;
 
-function template(name: string, memory: string, image: string): Template {
+function template(image: string): Template {
   return {
     apiVersion: "substrate.run/v1alpha1",
     kind: "Template",
-    metadata: { name, namespace: "default" },
+    metadata: { name: "small", namespace: "default" },
     spec: {
       containers: [
         {
@@ -28,7 +26,7 @@ function template(name: string, memory: string, image: string): Template {
           image,
           ports: [{ name: "http", containerPort: 8080 }],
           readyz: { httpGet: { path: "/readyz", port: 8080 } },
-          resources: { limits: { cpu: "1", memory } },
+          resources: { limits: { cpu: "1", memory: "64Mi" } },
         },
       ],
       snapshots: {
@@ -52,10 +50,8 @@ beforeAll(async () => {
   test = await startTestCluster();
   const { reference } = await buildGlutton(`${test.cluster.stateDir}/glutton`);
   product = await Product.create(test.cluster);
-  await product.template(template("small", "64Mi", reference));
-  await product.template(template("heavy", `${HEAVY_MIB + 100}Mi`, reference));
+  await product.template(template(reference));
   for (const name of names) await product.actor(name, "small");
-  for (const name of heavy) await product.actor(name, "heavy");
 });
 afterAll(async () => {
   await product.close();
@@ -122,23 +118,5 @@ describe("wakes", { concurrent: false, timeout: 120_000 }, () => {
       await sleep(names);
     }
     expect(median(atOnce)).toBeLessThan(median(inARow));
-  });
-
-  it("a wake does not wait for memory that loads in the background", async () => {
-    const [small = ""] = names;
-    for (const name of heavy) await product.hold({ name, mib: HEAVY_MIB, kind: "random" });
-    let earlier = 0;
-    for (let round = 0; round < ROUNDS; round++) {
-      await sleep(heavy);
-      await warm();
-      await Promise.all(heavy.map((name) => product.resume(name)));
-      let loaded = 0;
-      const loading = heavy.map((name) => product.touch(name).then(() => (loaded += 1)));
-      await product.resume(small);
-      if (loaded < heavy.length) earlier += 1;
-      await Promise.all(loading);
-      await sleep([small]);
-    }
-    expect(earlier).toBeGreaterThan(ROUNDS / 2);
   });
 });

@@ -127,6 +127,21 @@ describe("kill -9 of the atelet", () => {
   });
 });
 
+it("memory that loads keeps nobody's wake waiting", async () => {
+  const uids = [1, 2, 3, 4].map((index) => key.uid.replace(/.$/, String(index)));
+  for (const uid of uids) {
+    await node.actors.assign(assignment({ epoch: 1, session: "s1" }, { actor: { ...key, uid, name: uid } }));
+    const actor = node.actors.get(uid);
+    await actor.resume();
+    await suspend(actor);
+  }
+  const load = Promise.withResolvers<undefined>();
+  node.runtime.hold.load = load.promise.then(() => undefined);
+  for (const uid of uids) await node.actors.get(uid).resume();
+  expect(node.runtime.sandboxes.size).toBe(uids.length);
+  load.resolve(undefined);
+});
+
 it("none is made where there may be none", async () => {
   node.warmSlots = 0;
   await node.restart();
