@@ -34,6 +34,8 @@ import { ReportStream } from "./rpc/report-stream.ts";
 import { RouteHub } from "./rpc/route-hub.ts";
 import { ateletServices } from "./rpc/services.ts";
 import { GvisorRuntime } from "./sandbox/gvisor/runtime.ts";
+import { Copier } from "./store/copier.ts";
+import { PageEngine } from "./pages/page-engine.ts";
 import { Stores } from "./store/stores.ts";
 import { connectSupervisor } from "./supervisor/channel.ts";
 import { Troubles } from "./troubles.ts";
@@ -50,6 +52,8 @@ import { WriteBack } from "./writeback/writeback.ts";
 const SNAPSHOT_SLOTS = 2;
 /** How many volumes are copied or packed at once. */
 const VOLUME_JOBS = 2;
+/** Generations whose digests are taken at once: they share one disk, and nobody waits for them. */
+const DIGEST_SLOTS = 2;
 /** Network slots kept ready for the next wakes. */
 const READY_NETWORK_SLOTS = 4;
 /** Of the grace period, what is left for exiting after everything was suspended. */
@@ -103,7 +107,9 @@ const images = await ImageStore.open({
   allowLocalImages: config.allowLocalImages,
   log,
 });
-const stores = new Stores(config.stores);
+const pages = new PageEngine();
+const copier = new Copier();
+const stores = new Stores(config.stores, pages);
 // nothing waits for it: actors on this node need no store to wake
 void stores.openBuckets(log, ending.signal);
 const registry = createRegistry();
@@ -212,6 +218,9 @@ const node: NodeContext = {
   images,
   store: (name) => stores.get(name),
   storeNames: () => stores.names(),
+  pages,
+  fileChecks: { digest: (path) => copier.digest(path), verify: (image) => pages.verify(image) },
+  digestSlots: pLimit(DIGEST_SLOTS),
   tombstones,
   origins,
   ledger,
@@ -320,6 +329,8 @@ async function shutDown(): Promise<void> {
   await metricsServer.close();
   await warmFolders.destroy();
   await network.destroy();
+  await pages.close();
+  await copier.close();
   await runtime.destroy();
   await cgroups.destroy();
 }

@@ -3,11 +3,13 @@ import { mkdir, mkdtemp, readFile, rm, truncate, writeFile } from "node:fs/promi
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { PageEngine } from "@substrate/atelet/pages/page-engine.ts";
 import { ObjectSnapshotStore } from "@substrate/atelet/store/object-snapshots.ts";
 import { claimStore, openStore } from "@substrate/atelet/store/open.ts";
 import { type StoreSettings, storeSettings } from "@substrate/atelet/store/settings.ts";
 import { S3Server } from "./s3-server.ts";
 
+const engine = new PageEngine();
 let dir: string;
 let server: S3Server;
 let round = 0;
@@ -18,6 +20,7 @@ beforeAll(async () => {
 });
 
 afterAll(async () => {
+  await engine.close();
   await server.kill();
   await rm(dir, { recursive: true });
 });
@@ -90,7 +93,7 @@ describe.each(["folder", "bucket"] as const)("a store in a %s", (kind) => {
   });
 
   it("keeps an actor's generations, from the first claim to the deletion", async () => {
-    const snapshots = new ObjectSnapshotStore(store);
+    const snapshots = new ObjectSnapshotStore(store, engine);
     const prefix = { clusterUid: "c", namespaceUid: "n", actorUid: "a" };
     const tag = { ...prefix, actorUid: "t" };
     const image = join(dir, `image-${round}`);
@@ -112,17 +115,25 @@ describe.each(["folder", "bucket"] as const)("a store in a %s", (kind) => {
       sandbox: { class: "gvisor" as const, runtime: "x", architecture: "amd64" },
       createdAt: "2026-01-01T00:00:00Z",
     });
+    const content = (generation: number) => ({
+      dirs: [image],
+      pages: { table: join(dir, `table-${round}-${generation}`), bases: [] },
+    });
     await snapshots.claim(prefix, 1);
-    await snapshots.commit(prefix, manifest(1, 1), image);
-    await snapshots.commit(prefix, manifest(2, 1), image);
+    await snapshots.commit(prefix, manifest(1, 1), content(1));
+    await snapshots.commit(prefix, manifest(2, 1), content(2));
     expect(await snapshots.claim(prefix, 2)).toMatchObject({ epoch: 2, generation: 2, manifest: "2-1/manifest.json" });
-    await expect(snapshots.commit(prefix, manifest(3, 1), image)).rejects.toMatchObject({ code: "SUPERSEDED" });
+    await expect(snapshots.commit(prefix, manifest(3, 1), content(3))).rejects.toMatchObject({ code: "SUPERSEDED" });
     await snapshots.copy({ prefix, key: "2-1/manifest.json" }, tag, { uid: "t", namespace: "d", name: "t" });
     await snapshots.collect(prefix, 1, 1);
     await snapshots.deletePrefix(prefix);
     expect((await store.list("")).every((key) => key.startsWith("c/n/t/"))).toBe(true);
     await mkdir(join(dir, `fetched-${round}`));
-    await snapshots.download(tag, "1-1/manifest.json", join(dir, `fetched-${round}`));
+    const [table, index] = [join(dir, `fetched-table-${round}`), join(dir, `fetched-index-${round}`)];
+    await snapshots.download(tag, "1-1/manifest.json", {
+      dir: join(dir, `fetched-${round}`),
+      pages: { table, index, reuse: [] },
+    });
     const [stored, fetched] = await Promise.all(
       ["image", "fetched"].map((folder) => readFile(join(dir, `${folder}-${round}`, "pages.img"))),
     );

@@ -28,6 +28,7 @@ import { SuspendOperation, type SuspendRequest } from "./suspend-operation.ts";
 import { TagOperation } from "./tag-operation.ts";
 import { Tagging } from "./tagging.ts";
 import { type Assignment, Terms } from "./terms.ts";
+import { Digests } from "./digests.ts";
 import { Uploader } from "./uploader.ts";
 
 export type ActorState = "SUSPENDED" | "RESUMING" | "RUNNING" | "SUSPENDING" | "CRASHED" | "DELETING";
@@ -78,7 +79,7 @@ export class Actor {
         this.#turnedBad(message);
       },
     });
-    this.generations = new Generations(record, new GenerationFolder(files.generations), {
+    this.generations = new Generations(record, new GenerationFolder(files.generations, node.fileChecks), {
       volumesDamage: (stacks) => this.volumes.damage(stacks),
       evicted: () => {
         this.volumes.collectSoon();
@@ -109,9 +110,11 @@ export class Actor {
       log: this.#log,
       save: (options) => this.#save(options),
     };
-    const uploader = new Uploader(context);
+    const digests = new Digests(context);
+    const uploader = new Uploader({ ...context, digests });
     this.#tagging = new Tagging({
       ...context,
+      digests,
       released: async () => {
         await uploader.dropReplaced();
         uploader.schedule();
@@ -137,6 +140,7 @@ export class Actor {
     this.#parts = { ...acting, uploader, route: this.#route, crashed };
     const saving = new Saving({
       ...this.#parts,
+      digests,
       tagging: this.#tagging,
       lives: this.#lives,
       watch: this.#watch,

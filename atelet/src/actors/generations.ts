@@ -1,5 +1,9 @@
-import { type GenerationFolder, type GenerationRecord } from "../generations/folder.ts";
-import { type Digest, sealOf } from "../generations/seal.ts";
+import { type GenerationFolder, type GenerationRecord, type PageFiles } from "../generations/folder.ts";
+import { asSubstrateError } from "@substrate/lib/errors.ts";
+import { join } from "node:path";
+import { type Digest, type Seal, sealOf } from "../generations/seal.ts";
+import { type LocalPages } from "../pages/pages.ts";
+import { pagesFile } from "../store/layout.ts";
 import { type Layer, type VolumeStack, withFlattened } from "../volumes/stack.ts";
 import { type ActorRecord, type Generation, type Storage } from "./record.ts";
 
@@ -102,6 +106,23 @@ export class Generations {
     return this.#folder.path(generation);
   }
 
+  /** Where the page table of its image is, and its page index once it is stored. */
+  pageFiles(generation: number): PageFiles {
+    return this.#folder.pageFiles(generation);
+  }
+
+  /** As pageFiles, of what is fetched since `begin`. */
+  newPageFiles(generation: number): PageFiles {
+    return this.#folder.newPageFiles(generation);
+  }
+
+  /** Memory images that are here, whose pages need not be fetched again. */
+  images(): LocalPages[] {
+    return [...this.#local.values()]
+      .filter(({ files }) => files.some(({ name }) => name === pagesFile))
+      .map(({ generation }) => ({ file: join(this.path(generation), pagesFile), ...this.pageFiles(generation) }));
+  }
+
   begin(generation: number): Promise<string> {
     return this.#folder.begin(generation);
   }
@@ -135,11 +156,23 @@ export class Generations {
   /** Why it cannot be restored from what is here, or undefined. */
   async damage(local: GenerationRecord): Promise<string | undefined> {
     const { generation } = local;
-    const found = await this.#folder.check(local, { distrusted: this.#distrusted.has(generation) });
+    const found = await this.#check(local);
     if ("damage" in found) return found.damage;
     this.#distrusted.delete(generation);
     if (found.seal !== local.seal) await this.#rewrite(generation, (now) => ({ ...now, ...found }));
     return this.#options.volumesDamage(() => this.local(generation)?.volumes ?? []);
+  }
+
+  /** Of one that isn't stored, what can't be known counts as good: there is nothing else. */
+  async #check(local: GenerationRecord): Promise<{ damage: string } | { seal: Seal | undefined }> {
+    const { generation, seal } = local;
+    try {
+      return await this.#folder.check(local, { distrusted: this.#distrusted.has(generation) });
+    } catch (thrown) {
+      const { code, message } = asSubstrateError(thrown);
+      if (code !== "SNAPSHOT_DAMAGED" && code !== "INTERNAL") throw thrown;
+      return this.get(generation)?.storage.state === "COMPLETED" ? { damage: message } : { seal };
+    }
   }
 
   /** It did not come to life as it should: its files are read, and compared with what was stored, before the next try. */
@@ -147,7 +180,7 @@ export class Generations {
     if (this.local(generation)?.seal !== undefined) this.#distrusted.add(generation);
   }
 
-  /** How its files look, to be sealed with the digests that an upload takes of them from now on. */
+  /** How its files look, to be sealed with the digests that are taken of them from now on. */
   async stamps(generation: number): Promise<ReadonlyMap<string, string>> {
     const local = this.local(generation);
     return local === undefined ? new Map<string, string>() : this.#folder.stamps(local);

@@ -93,7 +93,7 @@ export async function storeGolden(node: NodeContext, held: HeldOrigin, target: S
       const file = join(packed, volumeFile(name));
       await node.volumes.jobs(() => packFolder(node.origins.volumeDir(uid, name), file, node.signal));
     }
-    await store.commit(
+    const { index } = await store.commit(
       target.prefix,
       {
         format: record.volumes.length === 0 ? 1 : 2,
@@ -108,9 +108,9 @@ export async function storeGolden(node: NodeContext, held: HeldOrigin, target: S
         sandbox: { class: "gvisor", runtime: record.runtime, architecture: "amd64" },
         createdAt: new Date(record.createdAtMs).toISOString(),
       },
-      imageDir,
-      packed,
+      { dirs: [imageDir, packed], pages: { table: held.pages.table, bases: [] } },
     );
+    if (index !== undefined) await node.origins.keepIndex(uid, index);
   } finally {
     await removeFolder(packed);
   }

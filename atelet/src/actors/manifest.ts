@@ -1,5 +1,5 @@
 import { type GenerationRecord } from "../generations/folder.ts";
-import { type Manifest } from "../store/store.ts";
+import { type ManifestFacts } from "../store/snapshots.ts";
 import { type ActorRecord, type Generation } from "./record.ts";
 
 /** What is written into the store beside a generation's files. @param local undefined: it has no volumes here. */
@@ -7,7 +7,7 @@ export function manifestOf(
   { actor }: Pick<ActorRecord, "actor">,
   target: Generation,
   local: GenerationRecord | undefined,
-): Omit<Manifest, "files" | "sizeBytes"> {
+): ManifestFacts {
   const volumes = (local?.volumes ?? []).map(({ name }) => ({ name }));
   const more = {
     ...(volumes.length > 0 && { volumes }),

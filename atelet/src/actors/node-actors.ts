@@ -270,7 +270,7 @@ export class NodeActors {
   /** Whether there are generations that were made under an epoch which this node has not given up. */
   async #hasUnreleased(uid: string, files: ActorFiles): Promise<boolean> {
     if (!(await files.hasGenerations())) return false;
-    const { records } = await new GenerationFolder(files.generations).load();
+    const { records } = await new GenerationFolder(files.generations, this.#node.fileChecks).load();
     return records.some(({ epoch }) => epoch > this.#releases.epoch(uid));
   }
 
@@ -355,6 +355,7 @@ function newRecord({ actor, grant, program, held, clusterUid, upgradePending }: 
     deleting: false,
     generations: [],
     litter: [],
+    packsToCollect: false,
     tags: [],
     oldestUnsavedMs: 0,
     floor: 0,

@@ -3,9 +3,11 @@ import { type LimitFunction } from "p-limit";
 import { type Cgroups } from "../cgroups/cgroups.ts";
 import { type Images } from "../images/images.ts";
 import { type Ledger } from "../ledger/contract.ts";
+import { type FileChecks } from "../generations/seal.ts";
 import { type ActorNetwork } from "../network/network.ts";
 import { type Outputs } from "../output/outputs.ts";
 import { type Origins } from "../origins/origins.ts";
+import { type Pages } from "../pages/pages.ts";
 import { type ProcessIdentity, type SandboxRuntime } from "../sandbox/sandbox.ts";
 import { type ExitStatus } from "../supervisor/exits.ts";
 import { type SnapshotStore } from "../store/snapshots.ts";
@@ -59,6 +61,11 @@ export interface NodeContext {
   store(name: string): SnapshotStore;
   /** The names of all configured stores. */
   storeNames(): string[];
+  /** The engine of page tables, packs and indexes. */
+  pages: Pages;
+  fileChecks: FileChecks;
+  /** Digests of new generations are taken few at a time. */
+  digestSlots: LimitFunction;
   tombstones: Tombstones;
   origins: Origins;
   ledger: Ledger;

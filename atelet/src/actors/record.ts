@@ -139,6 +139,8 @@ const recordSchema = z.object({
   generations: z.array(generationSchema),
   /** Generations that were replaced while they were on their way into the store: what is there of them is to be removed. */
   litter: z.array(z.object({ generation: z.number().int(), epoch: z.number().int() })),
+  /** Since an upload began: packs that no generation names may be in the store. */
+  packsToCollect: z.boolean().default(false),
   /** Since when the newest state that the store does not have exists; 0 when all is stored. */
   oldestUnsavedMs: z.number(),
   /** Present exactly while a sandbox may serve requests. */
@@ -211,6 +213,10 @@ export class ActorFiles {
 
   get generations(): string {
     return join(this.dir, "generations");
+  }
+  /** See KeptPages. */
+  get stored(): string {
+    return join(this.dir, "stored");
   }
   get bundle(): string {
     return join(this.dir, "bundle");

@@ -4,6 +4,7 @@ import { type ActorContext } from "./actor-context.ts";
 import { type ActorSandbox } from "./actor-sandbox.ts";
 import { type Lives } from "./lives.ts";
 import { type ReadyzWatch } from "./readyz-watch.ts";
+import { type Digests } from "./digests.ts";
 import { type Fidelity, type Generation } from "./record.ts";
 import { requestsOpen } from "./refusals.ts";
 import { type Running } from "./running.ts";
@@ -14,6 +15,7 @@ import { type Uploader } from "./uploader.ts";
 export interface SavingOptions extends ActorContext {
   sandbox: ActorSandbox;
   uploader: Uploader;
+  digests: Digests;
   tagging: Tagging;
   lives: Lives;
   watch: ReadyzWatch;
@@ -31,7 +33,7 @@ export class Saving {
 
   /** Throws REQUESTS_OPEN, or what the checkpoint throws: then the actor runs on, or has crashed. */
   async suspend(phases: Phases, { force, fidelity }: { force: boolean; fidelity: Fidelity }): Promise<void> {
-    const { node, name, record, volumes, sandbox, uploader, lives, watch, closeGate } = this.#options;
+    const { node, name, record, volumes, sandbox, uploader, digests, lives, watch, closeGate } = this.#options;
     const running = this.#running();
     watch.end();
     const gateId = closeGate();
@@ -57,23 +59,25 @@ export class Saving {
     const asleep = fidelity === "Memory" ? { actor: record.actor.uid, generation, epoch } : undefined;
     await phases.run("teardown", () => sandbox.stop(running, asleep));
     await uploader.dropReplaced();
+    digests.take(saved.generation);
     uploader.schedule();
     volumes.flattenSoon();
   }
 
   /** For a tag: the actor goes on at once. Throws what the checkpoint throws: then it runs on, or has crashed. */
   async goOn(phases: Phases, tagUid: string): Promise<void> {
-    const { record, files, log, sandbox, uploader, tagging, watch, closeGate } = this.#options;
+    const { record, files, log, sandbox, uploader, digests, tagging, watch, closeGate } = this.#options;
     const running = this.#running();
     watch.end();
     // Routers hold new requests for the moment; what is open stays open.
     closeGate();
+    let saved: Generation;
     try {
       await phases.run("load", () => running.load.finish());
       const options = { ...this.#options, phases, running };
-      const generation = await checkpoint({ ...options, fidelity: "Memory" });
-      tagging.decide(tagUid, generation);
-      if (record.sandbox !== undefined) record.sandbox.taggedGeneration = generation.generation;
+      saved = await checkpoint({ ...options, fidelity: "Memory" });
+      tagging.decide(tagUid, saved);
+      if (record.sandbox !== undefined) record.sandbox.taggedGeneration = saved.generation;
       // Before it goes on: what it does from now on is not in that generation, and the next atelet must know.
       await files.save(record, { durable: false }).catch((error: unknown) => {
         log.error("a tag could not be recorded", { error });
@@ -87,6 +91,7 @@ export class Saving {
     }
     if (record.oldestUnsavedMs === 0) record.oldestUnsavedMs = Date.now();
     await uploader.dropReplaced();
+    digests.take(saved.generation);
     uploader.schedule();
   }
 

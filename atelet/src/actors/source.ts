@@ -1,12 +1,17 @@
-import { rm } from "node:fs/promises";
+import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { type Phases } from "@substrate/lib/phases.ts";
-import { SubstrateError } from "@substrate/lib/errors.ts";
+import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
+import { KeptPages } from "../generations/kept-pages.ts";
+import { type Digest } from "../generations/seal.ts";
+import { pagesFile } from "../store/layout.ts";
+import { storedBytesOf } from "../store/manifests.ts";
 import { type ActorPrefix } from "../store/snapshots.ts";
 import { type Manifest } from "../store/store.ts";
 import { volumeFile } from "../volumes/actor-volumes.ts";
 import { noVolumes } from "../volumes/stack.ts";
 import { type ActorContext } from "./actor-context.ts";
+import { pagesHere } from "./page-bases.ts";
 import { nextStart } from "./next-start.ts";
 import { type Generation } from "./record.ts";
 import { chosenGeneration, type StartFrom } from "./start-from.ts";
@@ -166,24 +171,59 @@ function refuseForeign(options: SourceOptions, { generation, fidelity, runtime, 
 }
 
 async function fetch(options: SourceOptions, source: Generation): Promise<void> {
-  const { node, record, prefix, generations, volumes, phases } = options;
+  const { node, record, prefix, generations, volumes, phases, files } = options;
   await phases.run("download", async () => {
     const dir = await generations.begin(source.generation);
+    const { reuse, release } = pagesHere(options);
     try {
-      const manifest = await node.store(record.program.store).download(prefix, source.storage.manifest, dir);
+      const pages = { ...generations.newPageFiles(source.generation), reuse };
+      const key = source.storage.manifest;
+      const manifest = await node.store(record.program.store).download(prefix, key, { dir, pages });
       const packed = (manifest.volumes ?? []).map(({ name }) => ({ name, path: join(dir, volumeFile(name)) }));
       await volumes.unpack(packed, async (stacks) => {
         for (const { path } of packed) await rm(path);
         await generations.commitFetched(
           source,
           { rootfsTar: manifest.rootfsTar === true, volumes: stacks },
-          manifest.files,
+          digestsOf(manifest),
         );
       });
-    } catch (error) {
+      if (manifest.pages) await keepFetched(options, files.stored, source);
+    } catch (thrown) {
       await generations.abandon(source.generation);
-      throw error;
+      throw withOlder(options, source, thrown);
+    } finally {
+      await release();
     }
+  });
+}
+
+/** The next generation is stored by what differs from this one; without, it is stored whole. */
+async function keepFetched({ generations, log }: SourceOptions, dir: string, source: Generation): Promise<void> {
+  const { generation, storage } = source;
+  const { table, index } = generations.pageFiles(generation);
+  try {
+    await new KeptPages(dir).keep(storage.manifest, table, await readFile(index));
+  } catch (error) {
+    log.warn("the page table of a fetched snapshot could not be kept", { generation, error });
+  }
+}
+
+function digestsOf({ files, pages }: Manifest): Digest[] {
+  return [...files.map(({ name, sha256 }) => ({ name, sha256 })), ...(pages ? [{ name: pagesFile }] : [])];
+}
+
+/** Of a damage in the store: says what else there is. */
+function withOlder({ record, generations }: SourceOptions, { generation }: Generation, thrown: unknown): unknown {
+  const error = asSubstrateError(thrown);
+  if (error.code !== "SNAPSHOT_DAMAGED") return thrown;
+  const older = generations.all().find((one) => one.generation < generation && generations.restorable(one));
+  const fix =
+    older === undefined
+      ? "no older generation can be restored; --boot starts it cold"
+      : `"kubectl ate resume ${record.actor.name} --from ${older.generation}" goes back to the next older generation`;
+  return new SubstrateError(error.code, `generation ${generation} cannot be restored: ${error.message}; ${fix}`, {
+    cause: error,
   });
 }
 
@@ -211,7 +251,7 @@ function fromManifest(manifest: Manifest, key: string, prefix: ActorPrefix): Gen
       manifest: key,
       location: `${prefix.clusterUid}/${prefix.namespaceUid}/${prefix.actorUid}/${key}`,
       digest: "",
-      storedBytes: manifest.sizeBytes,
+      storedBytes: storedBytesOf(manifest),
       completedAtMs: Date.parse(manifest.createdAt),
       message: "",
       reason: "",

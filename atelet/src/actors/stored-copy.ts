@@ -26,14 +26,27 @@ export async function copyStored(
   const to = node.store(target.store);
   const owner = ownerOf(target);
   if (from.store === target.store) return to.copy(from, target.prefix, owner);
-  const dir = transferDir(node, target);
-  await removeFolder(dir);
+  const transfer = transferDir(node, target);
+  const dir = join(transfer, "image");
+  await removeFolder(transfer);
   await mkdir(dir, { recursive: true, mode: 0o700 });
+  const table = join(transfer, "pages.table");
   try {
-    const { key, manifest } = copied(await node.store(from.store).download(from.prefix, from.key, dir), owner);
-    return { key, manifest, ...(await to.commit(target.prefix, manifest, dir)) };
+    const fetched = await node
+      .store(from.store)
+      .download(from.prefix, from.key, { dir, pages: { table, index: join(transfer, "pages.index"), reuse: [] } });
+    const { pages, ...facts } = copied(fetched, owner).manifest;
+    // in packs, whatever it was in
+    await to.commit(
+      target.prefix,
+      { ...facts, format: pages ? 2 : facts.format },
+      { dirs: [dir], pages: { table, bases: [] } },
+    );
+    const stored = await to.stored(target.prefix);
+    if (stored !== undefined) return stored;
+    throw new SubstrateError("INTERNAL", `Snapshot ${target.name} was stored and is not there`);
   } finally {
-    await removeFolder(dir);
+    await removeFolder(transfer);
   }
 }
 

@@ -3,11 +3,13 @@ import { removeFolder } from "../node-files.ts";
 import { copied } from "../store/object-snapshots.ts";
 import { type Stored } from "../store/snapshots.ts";
 import { type ActorContext } from "./actor-context.ts";
+import { type Digests } from "./digests.ts";
 import { manifestOf } from "./manifest.ts";
 import { type Generation, type StoredPrefix } from "./record.ts";
 import { copyStored, ownerOf, transferDir } from "./stored-copy.ts";
 
 export interface TaggingOptions extends ActorContext {
+  digests: Digests;
   /** Generations that were kept for a tag may go. */
   released: () => Promise<void>;
 }
@@ -73,20 +75,24 @@ export class Tagging {
   }
 
   async #upload(generation: Generation, target: StoredPrefix): Promise<Stored> {
-    const { node, record, generations, volumes } = this.#options;
+    const { node, record, generations, volumes, digests } = this.#options;
     const number = generation.generation;
     const local = generations.local(number);
     if (local === undefined) {
       throw new SubstrateError("SNAPSHOT_DAMAGED", `generation ${number} is neither on this node nor in the store`);
     }
     const unpin = generations.pin(number);
+    await digests.ready(number);
     const packed = transferDir(node, target);
     try {
       const { manifest } = copied(manifestOf(record, generation, local), ownerOf(target));
       const hasVolumes = local.volumes.length > 0;
       if (hasVolumes) await volumes.pack(() => generations.local(number)?.volumes ?? [], packed);
       const store = node.store(target.store);
-      await store.commit(target.prefix, manifest, generations.path(number), ...(hasVolumes ? [packed] : []));
+      await store.commit(target.prefix, manifest, {
+        dirs: [generations.path(number), ...(hasVolumes ? [packed] : [])],
+        pages: { table: generations.pageFiles(number).table, bases: [] },
+      });
       const stored = await store.stored(target.prefix);
       if (stored !== undefined) return stored;
       throw new SubstrateError("INTERNAL", `Snapshot ${target.name} was stored and is not there`);

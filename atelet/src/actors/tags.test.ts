@@ -31,7 +31,7 @@ const tag = (uid: string, epoch = 1) =>
   node.tags.tag({ actor: key, epoch, target: snapshotPrefix(uid), operationId: `op-${uid}` });
 
 /** The memory that a tag has. */
-const tagged = (uid: string) => readFile(join(node.storeDir, "c1/n", uid, "1-1/pages.img"), "utf8");
+const tagged = (uid: string) => node.storedPages(uid);
 const starts = () => node.runtime.starts;
 
 it("a running actor is saved and goes on in the same sandbox, with requests open", async () => {
@@ -75,7 +75,7 @@ it("with volumes it is suspended and resumed, and its open requests are waited f
   node.routers.open = 0;
   const before = starts();
   const { manifest } = await tag("t");
-  expect(manifest.files.map(({ name }) => name)).toEqual(["pages.img", "volume-data.tar"]);
+  expect(manifest.files.map(({ name }) => name)).toEqual(["volume-data.tar"]);
   expect(starts()).toBe(before + 1);
   expect(actor.state).toBe("RUNNING");
 });
@@ -89,7 +89,7 @@ it("a sleeping actor's newest generation is copied, from the node or within the 
   await tag("u");
   await node.actors.release(key, 1, { deleting: true, clusterUid });
   await vi.waitFor(async () => {
-    expect((await node.storeKeys()).some((path) => path.includes(key.uid))).toBe(false);
+    expect((await node.storeKeys()).some((path) => path.includes(`/${key.uid}/`))).toBe(false);
   });
   expect([await tagged("t"), await tagged("u")]).toEqual(["6", "6"]);
 });

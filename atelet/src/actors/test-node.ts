@@ -23,6 +23,8 @@ import {
   type SandboxStatus,
 } from "../sandbox/sandbox.ts";
 import { Exits, type ExitStatus } from "../supervisor/exits.ts";
+import { Copier } from "../store/copier.ts";
+import { PageEngine } from "../pages/page-engine.ts";
 import { storeSettings } from "../store/settings.ts";
 import { Stores } from "../store/stores.ts";
 import { Tombstones } from "../tombstones/tombstones.ts";
@@ -42,6 +44,9 @@ import { Urgency } from "./urgency.ts";
 import { ImageReads } from "../writeback/image-reads.ts";
 import { SlotFolders } from "../warm/slot-folder.ts";
 import { WarmSlots } from "../warm/warm-slots.ts";
+
+/** Its threads take half a second to start: all nodes of a test file share them. Idle, they hold nobody up. */
+const pages = new PageEngine();
 
 /**
  * A runtime whose programs are numbers in memory: the state machine's races and crash points, which the real one can't
@@ -327,6 +332,7 @@ export class TestNode {
   readonly snapshotSlots = pLimit(2);
   readonly mounts = new FakeMounts();
   readonly #jobs = pLimit(2);
+  readonly #copier = new Copier();
   ledger = new MemoryLedger({ limitBytes: 2 ** 30, reserveBytes: 0 });
   actors!: NodeActors;
   trials!: Trials;
@@ -380,7 +386,7 @@ export class TestNode {
     const actorsDir = join(this.dir, "actors");
     await mkdir(actorsDir, { recursive: true });
     await mkdir(join(this.dir, "rootfs"), { recursive: true });
-    const stores = new Stores(new Map([["default", storeSettings("default", `file://${this.storeDir}`)]]));
+    const stores = new Stores(new Map([["default", storeSettings("default", `file://${this.storeDir}`)]]), pages);
     const metrics = createAteletMetrics(new Registry(), { running: () => 0, pending: () => 0, parked: () => 0 });
     this.tombstones = new Tombstones({
       dir: join(this.dir, "tombstones"),
@@ -429,6 +435,9 @@ export class TestNode {
       images: fakeImages(join(this.dir, "rootfs")),
       store: (name) => stores.get(name),
       storeNames: () => stores.names(),
+      pages,
+      fileChecks: { digest: (path) => this.#copier.digest(path), verify: (image) => pages.verify(image) },
+      digestSlots: this.#jobs,
       tombstones: this.tombstones,
       origins: this.origins,
       ledger: this.ledger,
@@ -473,7 +482,16 @@ export class TestNode {
 
   async stop(): Promise<void> {
     this.end();
+    await this.#copier.close();
     await rm(this.dir, { recursive: true, force: true, maxRetries: 5, retryDelay: 20 });
+  }
+
+  /** What the image of a Snapshot in the store has in its pages. */
+  async storedPages(uid: string): Promise<string> {
+    const dir = await mkdtemp(join(this.dir, "fetched-"));
+    const pages = { table: `${dir}.table`, index: `${dir}.index`, reuse: [] };
+    await this.context.store("default").download(snapshotPrefix(uid).prefix, "1-1/manifest.json", { dir, pages });
+    return readFile(join(dir, "pages.img"), "utf8");
   }
 
   async storeKeys(): Promise<string[]> {

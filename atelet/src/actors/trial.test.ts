@@ -31,16 +31,17 @@ it("keeps a golden snapshot on the node and in the store, once", async () => {
   expect(again.golden?.digest).toBe(trial.golden?.digest);
   expect((await node.storeKeys()).filter((path) => path.includes("golden")).sort()).toEqual([
     "c1/n/golden/1-1/manifest.json",
-    "c1/n/golden/1-1/pages.img",
+    "c1/n/golden/1-1/pages.index",
     "c1/n/golden/head.json",
+    expect.stringMatching(/^c1\/n\/golden\/packs\/1-1-0-[0-9a-f]{16}$/),
   ]);
 });
 
 it("volumes are part of it", async () => {
   const data = [{ name: "data", mountPath: "/data", sizeLimitBytes: 0 }];
   const trial = await node.trials.run({ environment: noEnvironment, program: program({ volumeMounts: data }), golden });
-  expect(trial.golden?.manifest).toMatchObject({ format: 2, volumes: [{ name: "data" }] });
-  expect(trial.golden?.manifest.files.map(({ name }) => name)).toEqual(["pages.img", "volume-data.tar"]);
+  expect(trial.golden?.manifest).toMatchObject({ format: 3, volumes: [{ name: "data" }] });
+  expect(trial.golden?.manifest.files.map(({ name }) => name)).toEqual(["volume-data.tar"]);
   expect(await readdir(join(node.dir, "origins", "golden", "volumes", "data"))).toEqual(["data"]);
   expectNothingLeft();
   // From the store it comes with its volume.

@@ -1,8 +1,14 @@
+import { writeFile } from "node:fs/promises";
 import { type SubstrateError, asSubstrateError } from "@substrate/lib/errors.ts";
-import { type Digest } from "../generations/seal.ts";
+import { Phases } from "@substrate/lib/phases.ts";
+import { KeptPages } from "../generations/kept-pages.ts";
 import { removeFolder } from "../node-files.ts";
+import { manifestKey } from "../store/layout.ts";
+import { type Committed } from "../store/snapshots.ts";
 import { type ActorContext } from "./actor-context.ts";
+import { type Digests } from "./digests.ts";
 import { manifestOf } from "./manifest.ts";
+import { pageBases } from "./page-bases.ts";
 import { type Generation } from "./record.ts";
 
 /** An outage is retried at growing pauses. */
@@ -22,8 +28,12 @@ interface Waiter {
  * Brings one actor's newest generation into the store: after uploadDelay, at the latest when the oldest unsaved state
  * is uploadWithin old, at once when somebody waits for it; then lets older generations go (commit, then collect).
  */
+export interface UploaderOptions extends ActorContext {
+  digests: Digests;
+}
+
 export class Uploader {
-  readonly #options: ActorContext;
+  readonly #options: UploaderOptions;
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<void> | undefined;
   #uploading: number | undefined;
@@ -33,7 +43,7 @@ export class Uploader {
   #paused = 0;
   #waiters: Waiter[] = [];
 
-  constructor(options: ActorContext) {
+  constructor(options: UploaderOptions) {
     this.#options = options;
   }
 
@@ -91,7 +101,7 @@ export class Uploader {
     clearTimeout(this.#timer);
     this.#settle();
     for (const { reject } of this.#waiters.splice(0)) reject(reason);
-    await this.#running;
+    await Promise.all([this.#running, this.#options.digests.stop()]);
   }
 
   /** Whether older generations, or parts of replaced ones, are still to be removed from the store. */
@@ -102,12 +112,17 @@ export class Uploader {
   #dueMs(): number | undefined {
     const { record } = this.#options;
     const target = this.#target();
-    if (target === undefined) return this.isCollecting ? 0 : undefined;
+    if (target === undefined) return this.isCollecting || this.#hasPacksToCollect() ? 0 : undefined;
     if (this.#waiters.length > 0) return 0;
     return Math.min(
       target.createdAtMs + record.program.uploadDelayMs,
       record.oldestUnsavedMs + record.program.uploadWithinMs,
     );
+  }
+
+  /** Whoever has the actor next removes them, too. */
+  #hasPacksToCollect(): boolean {
+    return this.#completed() !== undefined && this.#options.record.packsToCollect;
   }
 
   #target(): Generation | undefined {
@@ -137,21 +152,12 @@ export class Uploader {
     const { node, record, generations, log, save } = this.#options;
     const unpin = generations.pin(target.generation);
     await this.#begun(target);
-    const startMs = performance.now();
+    const phases = new Phases();
     try {
-      const packed = await this.#packVolumes(target);
-      const stamps = await generations.stamps(target.generation);
-      const result = await node
-        .store(record.program.store)
-        .commit(
-          this.#options.prefix,
-          manifestOf(record, target, generations.local(target.generation)),
-          generations.path(target.generation),
-          ...packed,
-        );
+      const result = await this.#commit(target, phases);
       target.storage = {
         state: "COMPLETED",
-        manifest: `${target.generation}-${target.epoch}/manifest.json`,
+        manifest: manifestKey(target.generation, target.epoch),
         location: result.location,
         digest: result.digest,
         storedBytes: result.storedBytes,
@@ -159,15 +165,15 @@ export class Uploader {
         message: "",
         reason: "",
       };
-      await this.#seal(target, stamps, result.files);
       this.#failures = 0;
       const newest = generations.newest();
       record.oldestUnsavedMs = newest === target || newest === undefined ? 0 : newest.createdAtMs;
       node.metrics.uploads.inc({ outcome: "ok" });
       log.info("snapshot stored", {
         generation: target.generation,
+        sizeBytes: target.sizeBytes,
         storedBytes: result.storedBytes,
-        uploadMs: Math.round(performance.now() - startMs),
+        ...phases.fields(),
       });
     } catch (thrown) {
       this.#failed(target, asSubstrateError(thrown));
@@ -180,27 +186,45 @@ export class Uploader {
     if (target.storage.state === "COMPLETED") await this.#collect();
   }
 
+  async #commit(target: Generation, phases: Phases): Promise<Committed> {
+    const { node, record, generations, digests } = this.#options;
+    const number = target.generation;
+    const packed = await phases.run("volumes", () => this.#packVolumes(target));
+    await phases.run("table", () => digests.ready(number));
+    const { table } = generations.pageFiles(number);
+    const { bases, release } = await pageBases(this.#options);
+    try {
+      const content = { dirs: [generations.path(number), ...packed], pages: { table, bases }, phases };
+      const facts = manifestOf(record, target, generations.local(number));
+      const result = await node.store(record.program.store).commit(this.#options.prefix, facts, content);
+      await this.#keep(target, result);
+      return result;
+    } finally {
+      await release();
+    }
+  }
+
   /** Until it has ended, parts of it may be in the store: the next atelet must know, should this one end meanwhile. */
   async #begun({ generation, storage }: Generation): Promise<void> {
-    const { log, save } = this.#options;
-    if (storage.message !== "") return;
-    storage.message = "being uploaded";
+    const { log, record, save } = this.#options;
+    if (storage.message !== "" && record.packsToCollect) return;
+    if (storage.message === "") storage.message = "being uploaded";
+    record.packsToCollect = true;
     await save({ durable: false }).catch((error: unknown) => {
       log.warn("the beginning of an upload could not be recorded", { generation, error });
     });
   }
 
-  /** It is stored without that, too: only a damage of its files here would not be noticed then. */
-  async #seal(
-    { generation }: Generation,
-    stamps: ReadonlyMap<string, string>,
-    files: readonly Digest[],
-  ): Promise<void> {
-    const { generations, log } = this.#options;
+  /** What the next upload shares pages with; without, it stores all of them. */
+  async #keep({ generation, epoch }: Generation, { index }: Committed): Promise<void> {
+    const { generations, log, files } = this.#options;
+    if (index === undefined) return;
     try {
-      await generations.seal(generation, stamps, files);
+      const own = generations.pageFiles(generation);
+      await new KeptPages(files.stored).keep(manifestKey(generation, epoch), own.table, index);
+      await writeFile(own.index, index, { mode: 0o600 });
     } catch (error) {
-      log.warn("the digests of a stored snapshot could not be written down", { generation, error });
+      log.warn("the page table of a stored snapshot could not be kept", { generation, error });
     }
   }
 
@@ -292,9 +316,25 @@ export class Uploader {
         log.warn("what is left of a replaced upload could not be removed yet", { ...litter, error });
       }
     }
+    if (!failed && !(await this.#collectPacks())) failed = true;
     if (failed) this.#pause();
     else this.#failures = 0;
     await save({ durable: false });
+  }
+
+  /** @returns false if it is to be tried again. */
+  async #collectPacks(): Promise<boolean> {
+    const { node, record, prefix, log } = this.#options;
+    if (!record.packsToCollect) return true;
+    try {
+      await node.store(record.program.store).collectPacks(prefix, record.grant.epoch);
+    } catch (error) {
+      log.warn("packs that no generation names could not be removed yet", { error });
+      // who holds the higher epoch removes them
+      if (asSubstrateError(error).code !== "SUPERSEDED") return false;
+    }
+    record.packsToCollect = false;
+    return true;
   }
 
   #settle(): void {

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { z } from "zod";
 import { isMissing, namesIn, readJson, removeFolder, writeJson } from "../node-files.ts";
 import { stackSchema } from "../volumes/stack.ts";
-import { checkSeal, type Digest, type Seal, sealOf, sealSchema, stampsOf } from "./seal.ts";
+import { checkSeal, type Digest, type FileChecks, type Seal, sealOf, sealSchema, stampsOf } from "./seal.ts";
 
 const recordSchema = z.object({
   format: z.literal(1),
@@ -20,15 +20,23 @@ const recordSchema = z.object({
   /** The frozen content of each volume. */
   volumes: z.array(stackSchema).default([]),
   files: z.array(z.object({ name: z.string(), sizeBytes: z.number().int().nonnegative() })),
-  /** Once it is in the store. */
+  /** Once its content was looked at, soon after it was written. */
   seal: sealSchema.optional(),
 });
 
 /** What is written beside an image, before the rename that makes it a generation. */
 export type GenerationRecord = z.infer<typeof recordSchema>;
 
+/** Beside an image. */
+export interface PageFiles {
+  table: string;
+  index: string;
+}
+
 const recordName = "generation.json";
 const imageName = "image";
+const tableName = "pages.table";
+const indexName = "pages.index";
 const ASIDE = ".unreadable";
 
 /**
@@ -38,14 +46,26 @@ const ASIDE = ".unreadable";
  */
 export class GenerationFolder {
   readonly #dir: string;
+  readonly #checks: FileChecks;
 
-  constructor(dir: string) {
+  constructor(dir: string, checks: FileChecks) {
     this.#dir = dir;
+    this.#checks = checks;
   }
 
   /** Where a generation's image is. */
   path(generation: number): string {
     return join(this.#home(generation), imageName);
+  }
+
+  /** Where the page table of its image is once it was made, and where its page index is once it is in the store. */
+  pageFiles(generation: number): PageFiles {
+    return pageFilesIn(this.#home(generation));
+  }
+
+  /** The same between `begin` and the commit. */
+  newPageFiles(generation: number): PageFiles {
+    return pageFilesIn(`${this.#home(generation)}.partial`);
   }
 
   /** An empty folder to write the image into. */
@@ -111,7 +131,7 @@ export class GenerationFolder {
 
   /**
    * Why a generation cannot be restored from here: its files have other sizes than recorded, or other content than was
-   * stored. Else the seal that it has from now on.
+   * written. Else the seal that it has from now on.
    * @param options.distrusted reads it even if it looks untouched.
    */
   async check(
@@ -121,7 +141,8 @@ export class GenerationFolder {
     const damage = await this.#wrongSize(record);
     if (damage !== undefined) return { damage };
     if (record.seal === undefined) return { seal: undefined };
-    return checkSeal(this.path(record.generation), record.seal, options);
+    const { table } = this.pageFiles(record.generation);
+    return checkSeal(this.path(record.generation), record.seal, { ...options, table, checks: this.#checks });
   }
 
   async #wrongSize(record: GenerationRecord): Promise<string | undefined> {
@@ -172,6 +193,10 @@ export class GenerationFolder {
   #home(generation: number): string {
     return join(this.#dir, String(generation));
   }
+}
+
+function pageFilesIn(home: string): PageFiles {
+  return { table: join(home, tableName), index: join(home, indexName) };
 }
 
 async function readRecord(dir: string): Promise<GenerationRecord | undefined> {

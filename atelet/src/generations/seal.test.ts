@@ -1,9 +1,9 @@
-import { mkdtemp, open, rm, stat, utimes, writeFile } from "node:fs/promises";
+import { mkdtemp, open, readFile, rm, stat, utimes, writeFile } from "node:fs/promises";
 import { createHash } from "node:crypto";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
-import { checkSeal, type Seal, sealOf, stampsOf } from "./seal.ts";
+import { checkSeal, type FileChecks, type Seal, sealOf, stampsOf } from "./seal.ts";
 
 const content = "0123456789";
 const sha256 = createHash("sha256").update(content).digest("hex");
@@ -24,7 +24,17 @@ afterEach(async () => {
   await rm(dir, { recursive: true });
 });
 
-const trusted = { distrusted: false };
+/** By a table, the pages are what `inTable` says. */
+const checks: FileChecks = {
+  digest: async (file) => ({
+    sha256: createHash("sha256")
+      .update(await readFile(file))
+      .digest("hex"),
+  }),
+  verify: () => Promise.resolve(inTable),
+};
+let inTable: string | undefined;
+const trusted = { distrusted: false, table: "pages.table", checks };
 
 /** Other content of the same size, with the old modification time. */
 async function damage(): Promise<void> {
@@ -45,7 +55,7 @@ it("what looks as it did is not read", async () => {
 
 it("other content is found though size and modification time are the same", async () => {
   await damage();
-  expect(await checkSeal(dir, seal, trusted)).toEqual({ damage: "pages.img has other content than was stored" });
+  expect(await checkSeal(dir, seal, trusted)).toEqual({ damage: "pages.img has other content than was written" });
 });
 
 it("what was touched and is the same is read once", async () => {
@@ -59,8 +69,17 @@ it("what was touched and is the same is read once", async () => {
 it("after a restart of the machine, or when it is distrusted, it is read whatever it looks like", async () => {
   const [file] = seal.files;
   const rotten = { ...seal, files: file ? [{ ...file, sha256: "0" }] : [] };
-  const found = { damage: "pages.img has other content than was stored" };
+  const found = { damage: "pages.img has other content than was written" };
   expect(await checkSeal(dir, { ...rotten, boot: "an earlier one" }, trusted)).toEqual(found);
-  expect(await checkSeal(dir, rotten, { distrusted: true })).toEqual(found);
+  expect(await checkSeal(dir, rotten, { ...trusted, distrusted: true })).toEqual(found);
   expect(await checkSeal(dir, { ...seal, boot: "an earlier one" }, trusted)).toEqual({ seal });
+});
+
+it("pages are known by their table alone", async () => {
+  const sealed = await sealOf(await stampsOf(dir, ["pages.img"]), [{ name: "pages.img" }]);
+  inTable = "pages.img has other content than its table says";
+  expect(await checkSeal(dir, sealed, trusted)).toEqual({ seal: sealed });
+  expect(await checkSeal(dir, sealed, { ...trusted, distrusted: true })).toEqual({ damage: inTable });
+  inTable = undefined;
+  expect(await checkSeal(dir, { ...sealed, boot: "an earlier one" }, trusted)).toEqual({ seal: sealed });
 });

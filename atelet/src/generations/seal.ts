@@ -1,24 +1,30 @@
-import { createHash } from "node:crypto";
-import { createReadStream } from "node:fs";
 import { readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { pipeline } from "node:stream/promises";
 import { z } from "zod";
 
 export const sealSchema = z.object({
   /** Of the machine: what its disk held before a restart is read from it anew, and may have changed. */
   boot: z.string(),
-  files: z.array(z.object({ name: z.string(), sha256: z.string(), stamp: z.string() })),
+  /** Without a digest: the pages file, whose content its page table knows. */
+  files: z.array(z.object({ name: z.string(), sha256: z.string().optional(), stamp: z.string() })),
 });
 /**
- * What a stored generation's files contain, and how they looked when that was last seen to be so: while the looks are
+ * What a generation's files contain, and how they looked when that was last seen to be so: while the looks are
  * the same within one start of the machine, nobody has written to them and nothing is read to know it.
  */
 export type Seal = z.infer<typeof sealSchema>;
 
 export interface Digest {
   name: string;
-  sha256: string;
+  /** undefined: its page table knows. */
+  sha256?: string | undefined;
+}
+
+/** Reads files, on threads that are not the event loop's. */
+export interface FileChecks {
+  digest(path: string): Promise<{ sha256: string }>;
+  /** What is wrong with an image, by its page table; undefined if nothing is. */
+  verify(image: { file: string; table: string }): Promise<string | undefined>;
 }
 
 /** Changes with every write, and with the file's being another one; a change time can't be set by hand. */
@@ -38,19 +44,20 @@ export async function stampsOf(dir: string, names: readonly string[]): Promise<M
 export async function sealOf(stamps: ReadonlyMap<string, string>, digests: readonly Digest[]): Promise<Seal> {
   const files = digests.flatMap(({ name, sha256 }) => {
     const stamp = stamps.get(name);
-    return stamp === undefined ? [] : [{ name, sha256, stamp }];
+    return stamp === undefined ? [] : [{ name, ...(sha256 !== undefined && { sha256 }), stamp }];
   });
   return { boot: await machineBoot(), files };
 }
 
 /**
- * Reads what does not look as it did, all of it after a restart of the machine or if it is distrusted.
+ * Reads what does not look as it did, all of it after a restart of the machine or if it is distrusted. Throws for an
+ * image whose page table is not whole.
  * @returns what is damaged, or the seal as it is to be from now on: the same object if nothing had to be read.
  */
 export async function checkSeal(
   dir: string,
   seal: Seal,
-  options: { distrusted: boolean },
+  options: { distrusted: boolean; table: string; checks: FileChecks },
 ): Promise<{ damage: string } | { seal: Seal }> {
   const sameBoot = seal.boot === (await machineBoot()) && !options.distrusted;
   const files: Seal["files"] = [];
@@ -58,7 +65,7 @@ export async function checkSeal(
     const path = join(dir, file.name);
     const stamp = await stampOf(path);
     if (!sameBoot || stamp !== file.stamp) {
-      const damage = await differs(path, file);
+      const damage = await differs(path, file, options);
       if (damage !== undefined) return { damage };
     }
     files.push({ ...file, stamp });
@@ -67,14 +74,18 @@ export async function checkSeal(
   return { seal: same ? seal : { boot: await machineBoot(), files } };
 }
 
-async function differs(path: string, { name, sha256 }: Digest): Promise<string | undefined> {
-  const hash = createHash("sha256");
+/** Throws if it cannot be known: without a page table, nothing is said about the pages. */
+async function differs(
+  path: string,
+  { name, sha256 }: Digest,
+  { table, checks }: { table: string; checks: FileChecks },
+): Promise<string | undefined> {
+  if (sha256 === undefined) return checks.verify({ file: path, table });
   try {
-    await pipeline(createReadStream(path, { highWaterMark: 1 << 20 }), hash);
+    return (await checks.digest(path)).sha256 === sha256 ? undefined : `${name} has other content than was written`;
   } catch (error) {
     return `${name} cannot be read: ${error instanceof Error ? error.message : String(error)}`;
   }
-  return hash.digest("hex") === sha256 ? undefined : `${name} has other content than was stored`;
 }
 
 async function machineBoot(): Promise<string> {

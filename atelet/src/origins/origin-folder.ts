@@ -1,6 +1,8 @@
-import { mkdir, readdir, rename, stat } from "node:fs/promises";
+import { mkdir, readdir, rename, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
+import { type LocalPages } from "../pages/pages.ts";
+import { pagesFile } from "../store/layout.ts";
 import { isMissing, readJson, removeFolder, writeJson } from "../node-files.ts";
 
 const originRecordSchema = z.object({
@@ -31,7 +33,7 @@ export type OriginFacts = Omit<OriginRecord, "format" | "files" | "doomed">;
 const recordName = "origin.json";
 
 /**
- * Snapshots that actors start from, on this node: <dir>/<uid>/{origin.json, image/…, volumes/<name>/data}. What has its
+ * Snapshots that actors start from, on this node: <dir>/<uid>/{origin.json, pages.table, pages.index, image/…, volumes/<name>/data}. What has its
  * final name is whole; everything in it is read-only from then on.
  */
 export class OriginFolder {
@@ -43,6 +45,22 @@ export class OriginFolder {
 
   imageDir(uid: string): string {
     return join(this.dir, uid, "image");
+  }
+
+  /** Its memory image, with the page table and the page index that it may have. */
+  pages(uid: string): LocalPages {
+    return pagesIn(join(this.dir, uid));
+  }
+
+  /** The same between begin and commit. */
+  newPages(uid: string): LocalPages {
+    return pagesIn(this.#partial(uid));
+  }
+
+  async keepIndex(uid: string, index: Uint8Array): Promise<void> {
+    const path = this.pages(uid).index;
+    await writeFile(`${path}.tmp`, index, { mode: 0o600 });
+    await rename(`${path}.tmp`, path);
   }
 
   volumeDir(uid: string, name: string): string {
@@ -117,6 +135,14 @@ export class OriginFolder {
   #partial(uid: string): string {
     return join(this.dir, `${uid}.partial`);
   }
+}
+
+function pagesIn(home: string): LocalPages {
+  return {
+    file: join(home, "image", pagesFile),
+    table: join(home, "pages.table"),
+    index: join(home, "pages.index"),
+  };
 }
 
 async function readRecord(dir: string): Promise<OriginRecord | undefined> {

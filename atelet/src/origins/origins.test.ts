@@ -4,10 +4,14 @@ import { join } from "node:path";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { createLogger } from "@substrate/lib/log.ts";
 import pLimit from "p-limit";
-import { afterEach, beforeEach, expect, it } from "vitest";
+import { afterAll, afterEach, beforeEach, expect, it } from "vitest";
 import { FileStore } from "../store/file.ts";
 import { ObjectSnapshotStore } from "../store/object-snapshots.ts";
+import { PageEngine } from "../pages/page-engine.ts";
 import { Origins } from "./origins.ts";
+
+const engine = new PageEngine();
+afterAll(() => engine.close());
 
 let dir: string;
 let files: FileStore;
@@ -19,7 +23,7 @@ let inUse = new Set<string>();
 beforeEach(async () => {
   dir = await mkdtemp(join(tmpdir(), "origins-"));
   files = await FileStore.open(join(dir, "store"));
-  store = new ObjectSnapshotStore(files);
+  store = new ObjectSnapshotStore(files, engine);
   const download = store.download.bind(store);
   store.download = (...args) => {
     downloads += 1;
@@ -77,7 +81,7 @@ async function commit(uid: string): Promise<void> {
       sandbox: { class: "gvisor", runtime: "r1", architecture: "amd64" },
       createdAt: "2026-01-01T00:00:00Z",
     },
-    image,
+    { dirs: [image], pages: { table: join(dir, `${uid}.table`), bases: [] } },
   );
 }
 

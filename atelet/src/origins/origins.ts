@@ -4,6 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { type LimitFunction } from "p-limit";
+import { type LocalPages } from "../pages/pages.ts";
 import { type ActorPrefix, type SnapshotStore } from "../store/snapshots.ts";
 import { type Manifest } from "../store/store.ts";
 import { volumeFile } from "../volumes/actor-volumes.ts";
@@ -15,6 +16,8 @@ import { UnfitOrigins } from "./unfit.ts";
 const KEEP_MS = 600_000;
 const KEEP = 8;
 const SWEEP_EVERY_MS = 60_000;
+/** Of how many a download may take pages. */
+const REUSED = 3;
 
 /** The prefix of a Snapshot object: where it is, and its <namespace>/<name> for messages. */
 export interface OriginSource {
@@ -28,6 +31,8 @@ export interface HeldOrigin {
   uid: string;
   record: OriginRecord;
   imageDir: string;
+  /** Its memory image; table and index are there only if it has one that is stored in packs. */
+  pages: LocalPages;
   release: () => Promise<void>;
 }
 
@@ -131,6 +136,13 @@ export class Origins {
     });
   }
 
+  /** It was stored: what actors that begin from it store shares its pages. */
+  async keepIndex(uid: string, index: Uint8Array): Promise<void> {
+    await this.#inTurn(uid, async () => {
+      if (this.#entries.has(uid)) await this.#folder.keepIndex(uid, index);
+    });
+  }
+
   /** Its Snapshot object is gone: it goes when nobody uses it any more. */
   async forget(uid: string): Promise<void> {
     await this.#inTurn(uid, async () => {
@@ -161,6 +173,7 @@ export class Origins {
       uid,
       record: entry.record,
       imageDir: this.#folder.imageDir(uid),
+      pages: this.#folder.pages(uid),
       release: async () => {
         if (!held) return;
         held = false;
@@ -196,7 +209,8 @@ export class Origins {
       const facts = factsOf(stored.manifest, name);
       this.#refuseForeign(name, facts);
       const image = join(dir, "image");
-      await store.download(prefix, stored.key, image);
+      const { table, index } = this.#folder.newPages(prefix.actorUid);
+      await store.download(prefix, stored.key, { dir: image, pages: { table, index, reuse: this.#images() } });
       for (const volume of facts.volumes) {
         const archive = join(image, volumeFile(volume));
         const folder = this.#folder.newVolumeDir(prefix.actorUid, volume);
@@ -206,6 +220,15 @@ export class Origins {
       }
       return { facts };
     });
+  }
+
+  /** Of those that were used last: reading what many have takes longer than it saves. */
+  #images(): LocalPages[] {
+    return [...this.#entries]
+      .filter(([, { record }]) => record.fidelity === "Memory")
+      .sort(([, a], [, b]) => b.lastUsedMs - a.lastUsedMs)
+      .slice(0, REUSED)
+      .map(([uid]) => this.#folder.pages(uid));
   }
 
   async #fill(uid: string, fill: (dir: string) => Promise<Filled>): Promise<Entry> {

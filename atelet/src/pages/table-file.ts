@@ -111,8 +111,8 @@ export class TableWriter {
     const head = header(sizeBytes);
     digestOf(this.#fd, head, pages, this.#partial).copy(head, digestAt);
     writeFully(this.#fd, head, 0);
-    closeSync(this.#fd);
     renameSync(this.#partial, this.#path);
+    closeSync(this.#fd);
   }
 
   abandon(): void {

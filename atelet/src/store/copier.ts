@@ -52,6 +52,13 @@ export class Copier {
     return this.#ask(request, []) as Promise<Copied>;
   }
 
+  /** Throws CopyError. */
+  async digest(from: string): Promise<Copied> {
+    const { size } = await about("from", stat(from));
+    if (size > smallBytes) return (await this.#ask({ kind: "digest", from }, [])) as Copied;
+    return copiedOf(await about("from", readFile(from)));
+  }
+
   /** Writes a new file, durably. Throws CopyError. The buffer is transferred away. The target must not exist. */
   async write(bytes: ArrayBuffer, to: string): Promise<void> {
     await this.#ask({ kind: "write", to, bytes }, [bytes]);
@@ -84,7 +91,7 @@ export class Copier {
     } finally {
       await file.close();
     }
-    return { sizeBytes: bytes.length, sha256: createHash("sha256").update(bytes).digest("hex") };
+    return copiedOf(bytes);
   }
 
   #ask(request: FileRequest, transfer: ArrayBuffer[]): Promise<Copied | ArrayBuffer | undefined> {
@@ -152,6 +159,10 @@ export class Copier {
     this.#running.delete(worker);
     return job;
   }
+}
+
+function copiedOf(bytes: Buffer): Copied {
+  return { sizeBytes: bytes.length, sha256: createHash("sha256").update(bytes).digest("hex") };
 }
 
 function isDurable({ request }: Job): boolean {

@@ -41,27 +41,45 @@ function writeAll(fd: number, buffer: Uint8Array, length: number): void {
   for (let done = 0; done < length;) done += writeSync(fd, buffer, done, length - done);
 }
 
-function pump(source: number, target: number, durable: boolean): Copied {
+/** Reads to the end. @param take what to do with each piece. */
+function readAll(source: number, take: (piece: Buffer) => void): Copied {
   const hash = createHash("sha256");
   const buffer = Buffer.allocUnsafe(bufferBytes);
   let sizeBytes = 0;
-  let chunkStart = 0;
   for (;;) {
     const length = at("from", () => readSync(source, buffer, 0, bufferBytes, null));
-    if (length === 0) break;
-    hash.update(buffer.subarray(0, length));
-    at("to", () => {
-      writeAll(target, buffer, length);
-    });
+    if (length === 0) return { sizeBytes, sha256: hash.digest("hex") };
+    const piece = buffer.subarray(0, length);
+    hash.update(piece);
+    take(piece);
     sizeBytes += length;
-    if (durable && sizeBytes - chunkStart >= chunkBytes) {
-      syncFileRange(target, chunkStart, chunkBytes, startWrite);
-      if (chunkStart > 0) syncFileRange(target, chunkStart - chunkBytes, chunkBytes, waitBeforeWriteWaitAfter);
-      chunkStart += chunkBytes;
-    }
   }
+}
+
+function pump(source: number, target: number, durable: boolean): Copied {
+  let writtenBytes = 0;
+  let chunkStart = 0;
+  const copied = readAll(source, (piece) => {
+    at("to", () => {
+      writeAll(target, piece, piece.length);
+    });
+    writtenBytes += piece.length;
+    if (!durable || writtenBytes - chunkStart < chunkBytes) return;
+    syncFileRange(target, chunkStart, chunkBytes, startWrite);
+    if (chunkStart > 0) syncFileRange(target, chunkStart - chunkBytes, chunkBytes, waitBeforeWriteWaitAfter);
+    chunkStart += chunkBytes;
+  });
   if (durable) makeDurable(target);
-  return { sizeBytes, sha256: hash.digest("hex") };
+  return copied;
+}
+
+function digest(from: string): Copied {
+  const source = at("from", () => openSync(from, "r"));
+  try {
+    return readAll(source, () => undefined);
+  } finally {
+    closeSync(source);
+  }
 }
 
 function makeDurable(target: number): void {
@@ -123,6 +141,7 @@ function read({ from, offset, lengthBytes }: ReadRequest): ArrayBuffer {
 function perform(request: FileRequest): Copied | ArrayBuffer | undefined {
   if (request.kind === "copy") return copy(request);
   if (request.kind === "read") return read(request);
+  if (request.kind === "digest") return digest(request.from);
   write(request.to, new Uint8Array(request.bytes));
   return undefined;
 }

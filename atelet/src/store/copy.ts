@@ -25,7 +25,13 @@ export interface ReadRequest {
   lengthBytes: number;
 }
 
-export type FileRequest = CopyRequest | WriteRequest | ReadRequest;
+/** The digest of a file. */
+export interface DigestRequest {
+  kind: "digest";
+  from: string;
+}
+
+export type FileRequest = CopyRequest | WriteRequest | ReadRequest | DigestRequest;
 
 export interface Copied {
   sizeBytes: number;

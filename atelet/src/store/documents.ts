@@ -42,6 +42,10 @@ const manifestSchema = z.discriminatedUnion("format", [
   z.object({ format: z.literal(manifestFormat), ...facts, pages: pagesSchema }),
 ]);
 
+const userSchema = z.object({
+  user: z.object({ namespaceUid: z.string(), actorUid: z.string() }),
+  sinceMs: z.number(),
+});
 const markerSchema = z.object({ clusterUid: z.string() });
 const formatSchema = z.object({ format: z.int() });
 
@@ -79,4 +83,9 @@ export function parseManifest(key: string, body: Buffer): Manifest {
 /** Whose a store is. @param key for messages. Throws SNAPSHOT_DAMAGED. */
 export function parseMarker(key: string, body: Buffer): { clusterUid: string } {
   return parse(markerSchema, key, json(key, body));
+}
+
+/** Who uses packs of a Snapshot. @param key for messages. Throws SNAPSHOT_DAMAGED. */
+export function parseUser(key: string, body: Buffer): z.infer<typeof userSchema> {
+  return parse(userSchema, key, json(key, body));
 }

@@ -4,9 +4,13 @@ import { join } from "node:path";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { FileStore } from "./file.ts";
+import { PageEngine } from "../pages/page-engine.ts";
+import { type Destination } from "./snapshots.ts";
 import { ObjectSnapshotStore } from "./object-snapshots.ts";
 import { type Head, type Manifest, type ObjectStore, type PutCondition } from "./store.ts";
 
+// images without tables are stored as they are, as in formats 1 and 2
+const engine = new PageEngine();
 let dir: string;
 let image: string;
 let store: FileStore;
@@ -24,7 +28,7 @@ beforeEach(async () => {
   await writeFile(join(image, "pages.img"), "pages of memory");
   await writeFile(join(image, "pages_meta.img"), "");
   store = await FileStore.open(join(dir, "store"));
-  snapshots = new ObjectSnapshotStore(store);
+  snapshots = new ObjectSnapshotStore(store, engine);
 });
 
 afterEach(async () => {
@@ -48,7 +52,7 @@ function manifestOf(generation: number, epoch: number): Omit<Manifest, "files" |
 }
 
 function commit(generation: number, epoch: number, to = snapshots) {
-  return to.commit(prefix, manifestOf(generation, epoch), image);
+  return to.commit(prefix, manifestOf(generation, epoch), { dirs: [image] });
 }
 
 interface Written {
@@ -129,7 +133,7 @@ function dying(moments: number): { store: ObjectSnapshotStore; died: () => boole
     left -= 1;
     if (left < 0) throw new Error("died");
   };
-  return { store: new ObjectSnapshotStore(new Watched(store, on)), died: () => left < 0 };
+  return { store: new ObjectSnapshotStore(new Watched(store, on), engine), died: () => left < 0 };
 }
 
 it("commits, names it in the head, and gives the same bytes back", async () => {
@@ -139,7 +143,7 @@ it("commits, names it in the head, and gives the same bytes back", async () => {
   expect(await snapshots.head(prefix)).toEqual({ epoch: 1, generation: 1, manifest: "1-1/manifest.json" });
   const fetched = join(dir, "fetched");
   await mkdir(fetched);
-  const manifest = await snapshots.download(prefix, "1-1/manifest.json", fetched);
+  const manifest = await snapshots.download(prefix, "1-1/manifest.json", at(fetched));
   expect(manifest).toMatchObject({ ...manifestOf(1, 1), sizeBytes: 20 });
   for (const { name } of manifest.files) {
     expect(await readFile(join(fetched, name))).toEqual(await readFile(join(image, name)));
@@ -174,15 +178,15 @@ it("can be cut off at every moment of a commit and then finished", async () => {
     expect(outcome).toMatchObject({ message: "died" });
     const head = await snapshots.head(prefix);
     expect([generation - 1, generation]).toContain(head?.generation);
-    await snapshots.download(prefix, head?.manifest ?? "", await fresh());
+    await snapshots.download(prefix, head?.manifest ?? "", at(await fresh()));
     await commit(generation, 1);
     expect(await snapshots.head(prefix)).toMatchObject({ generation, manifest: `${generation}-1/manifest.json` });
-    await snapshots.download(prefix, `${generation}-1/manifest.json`, await fresh());
+    await snapshots.download(prefix, `${generation}-1/manifest.json`, at(await fresh()));
   }
 });
 
 it("can be cut off at every moment of a collection and a deletion and then finished", async () => {
-  const steps: [string, (from: ObjectSnapshotStore) => Promise<void>, readonly string[]][] = [
+  const steps: [string, (from: ObjectSnapshotStore) => Promise<unknown>, readonly string[]][] = [
     ["collect", (from) => from.collect(prefix, 1, 1), ["c/n/a/2-1/", "c/n/a/head.json"]],
     ["deletePrefix", (from) => from.deletePrefix(prefix), []],
   ];
@@ -197,7 +201,7 @@ it("can be cut off at every moment of a collection and a deletion and then finis
         const keys = await store.list("c/n/a/");
         // What has a manifest is whole, and the head outlives all the rest.
         for (const key of keys.filter((key) => key.endsWith("manifest.json") && name === "collect")) {
-          await snapshots.download(prefix, key.slice("c/n/a/".length), await fresh());
+          await snapshots.download(prefix, key.slice("c/n/a/".length), at(await fresh()));
         }
         if (keys.length > 0) expect(keys, name).toContain("c/n/a/head.json");
       }
@@ -227,7 +231,7 @@ it("copies a generation under a Snapshot's prefix, cut off at every moment and t
   }
   await snapshots.deletePrefix(prefix);
   const into = await fresh();
-  await snapshots.download(to, "1-1/manifest.json", into);
+  await snapshots.download(to, "1-1/manifest.json", at(into));
   expect(await readFile(join(into, "pages.img"), "utf8")).toBe("pages of memory");
   // Done once, it needs no source any more.
   await snapshots.copy({ prefix, key }, to, owner);
@@ -305,7 +309,7 @@ it("never lets a lower epoch or generation replace a higher one, whatever races"
           heads.set(written.etag, { head: JSON.parse(written.body.toString()) as Head, replaced });
         });
         const racing = writers.map(async ({ epoch, commits }) => {
-          const to = new ObjectSnapshotStore(watched);
+          const to = new ObjectSnapshotStore(watched, engine);
           try {
             const claimed = await to.claim(own, epoch);
             for (let i = 1; i <= commits; i += 1) {
@@ -313,7 +317,7 @@ it("never lets a lower epoch or generation replace a higher one, whatever races"
                 ...manifestOf(claimed.generation + i, epoch),
                 actor: { uid: own.actorUid, namespace: "", name: "" },
               };
-              await to.commit(own, manifest, image);
+              await to.commit(own, manifest, { dirs: [image] });
             }
           } catch (error) {
             if (!(error instanceof SubstrateError) || error.code !== "SUPERSEDED") throw error;
@@ -334,6 +338,10 @@ it("never lets a lower epoch or generation replace a higher one, whatever races"
     { numRuns: 25 },
   );
 });
+
+function at(folder: string): Destination {
+  return { dir: folder, pages: { table: `${folder}.table`, index: `${folder}.index`, reuse: [] } };
+}
 
 async function fresh(): Promise<string> {
   return mkdtemp(join(dir, "fetched-"));

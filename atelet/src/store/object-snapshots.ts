@@ -1,42 +1,62 @@
-import { createHash } from "node:crypto";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import { SubstrateError } from "@substrate/lib/errors.ts";
-import { parseHead, parseManifest } from "./documents.ts";
-import { type ActorPrefix, type CommitResult, type Owner, type SnapshotStore, type Stored } from "./snapshots.ts";
-import { type Head, type Manifest, type ManifestFile, type ObjectStore, type PutCondition } from "./store.ts";
+import { Phases } from "@substrate/lib/phases.ts";
+import { type Pages } from "../pages/pages.ts";
+import { collectPacks } from "./collector.ts";
+import { Heads, refuseHigherEpoch, superseded } from "./heads.ts";
+import { generationFolder, indexFile, manifestFile, manifestKey, objectKey, pagesFile } from "./layout.ts";
+import { commitResult, readManifest, type ReadManifest } from "./manifests.ts";
+import { PackedPages, type StoredPages } from "./packed-pages.ts";
+import { removePrefix } from "./removal.ts";
+import {
+  type ActorPrefix,
+  type Committed,
+  type Content,
+  type Destination,
+  type ManifestFacts,
+  type Owner,
+  type Removal,
+  type SnapshotStore,
+  type Stored,
+} from "./snapshots.ts";
+import { type Head, type Manifest, type ManifestFile, type ObjectStore } from "./store.ts";
+import { PackUsers } from "./users.ts";
 
-/** Others change a head only when an actor moves: losing this many races in a row is a broken store. */
-const maxAttempts = 8;
-
-const manifestName = "manifest.json";
+interface NamedFile {
+  name: string;
+  path: string;
+}
 
 /** Snapshots as design.md §9 lays them out in an object store, with the fencing by epochs of §7. */
 export class ObjectSnapshotStore implements SnapshotStore {
   readonly #store: ObjectStore;
+  readonly #heads: Heads;
+  readonly #users: PackUsers;
+  readonly #pages: PackedPages;
 
-  constructor(store: ObjectStore) {
+  /** @param graceMs how long a mark of a user is believed whatever there is of it; a test's. */
+  constructor(store: ObjectStore, pages: Pages, graceMs?: number) {
     this.#store = store;
+    this.#heads = new Heads(store);
+    this.#users = new PackUsers(store, graceMs);
+    this.#pages = new PackedPages(store, pages, this.#users);
   }
 
   async head(prefix: ActorPrefix): Promise<Head | undefined> {
-    return (await this.#readHead(prefix)).head;
+    return this.#heads.read(prefix);
   }
 
   claim(prefix: ActorPrefix, epoch: number): Promise<Head> {
-    return this.#changeHead(prefix, (head) => {
+    return this.#heads.change(prefix, (head) => {
       refuseHigherEpoch(prefix, head, epoch);
       return head?.epoch === epoch ? head : { generation: 0, manifest: null, ...head, epoch };
     });
   }
 
-  async commit(
-    prefix: ActorPrefix,
-    manifest: Omit<Manifest, "files" | "sizeBytes">,
-    ...dirs: readonly string[]
-  ): Promise<CommitResult> {
-    const { generation, epoch } = manifest;
+  async commit(prefix: ActorPrefix, facts: ManifestFacts, content: Content): Promise<Committed> {
+    const { generation, epoch } = facts;
+    const phases = content.phases ?? new Phases();
     const key = manifestKey(generation, epoch);
     const next = (head: Head | undefined): Head => {
       if (head?.manifest === key) return head;
@@ -44,20 +64,29 @@ export class ObjectSnapshotStore implements SnapshotStore {
       if (head && head.generation >= generation) throw superseded(prefix, head, `generation ${generation}`);
       return { epoch, generation, manifest: key };
     };
-    const before = await this.head(prefix);
-    if (before?.manifest === key) return this.#committed(prefix, key);
-    next(before);
-    const files = await this.#putFiles(prefix, key, dirs);
-    const sizeBytes = files.reduce((sum, file) => sum + file.sizeBytes, 0);
-    const body = Buffer.from(JSON.stringify({ ...manifest, sizeBytes, files } satisfies Manifest));
-    await this.#store.put(objectKey(prefix, key), body);
-    await this.#changeHead(prefix, next);
-    return result(prefix, key, body, { sizeBytes, files });
+    const head = await phases.run("head", () => this.head(prefix));
+    if (head?.manifest === key) return this.#committed(prefix, key);
+    next(head);
+    const { files, packed } = await this.#putContent(prefix, facts, head, content, phases);
+    const sizeBytes = files.reduce((sum, file) => sum + file.sizeBytes, packed?.pages.sizeBytes ?? 0);
+    const manifest: Manifest = {
+      ...facts,
+      ...(packed && { format: 3, pages: packed.pages }),
+      sizeBytes,
+      files,
+    };
+    const body = Buffer.from(JSON.stringify(manifest));
+    await phases.run("manifest", async () => {
+      await this.#store.put(objectKey(prefix, key), body);
+      if (!(await this.#users.areKept(prefix, manifest))) await this.#takeBack(prefix, key);
+    });
+    await phases.run("head", () => this.#heads.change(prefix, next));
+    return { ...commitResult(prefix, key, { manifest, body }), index: packed?.index };
   }
 
   async rewind(prefix: ActorPrefix, epoch: number, key: string): Promise<Head> {
     const { generation } = await this.manifest(prefix, key);
-    return this.#changeHead(prefix, (head) => {
+    return this.#heads.change(prefix, (head) => {
       refuseHigherEpoch(prefix, head, epoch);
       return head?.epoch === epoch && head.manifest === key ? head : { epoch, generation, manifest: key };
     });
@@ -66,43 +95,46 @@ export class ObjectSnapshotStore implements SnapshotStore {
   async stored(prefix: ActorPrefix): Promise<Stored | undefined> {
     const key = (await this.head(prefix))?.manifest ?? null;
     if (key === null) return undefined;
-    const { manifest, body } = await this.#readManifest(prefix, key);
-    return { key, manifest, ...result(prefix, key, body, manifest) };
+    const read = await readManifest(this.#store, prefix, key);
+    return { key, manifest: read.manifest, ...commitResult(prefix, key, read) };
   }
 
   async copy(from: { prefix: ActorPrefix; key: string }, to: ActorPrefix, owner: Owner): Promise<Stored> {
     const present = await this.stored(to);
     if (present !== undefined) return present;
     const source = await this.manifest(from.prefix, from.key);
-    const { key, manifest } = copied(source, owner);
-    for (const { name } of source.files) {
+    const pages = source.pages && (await this.#pages.copy(from.prefix, source.pages, to));
+    const { key, manifest } = copied({ ...source, ...(pages && { pages }) }, owner);
+    for (const name of [...source.files.map((file) => file.name), ...(pages ? [indexFile] : [])]) {
       await this.#store.copy(
-        objectKey(from.prefix, from.key.replace(manifestName, name)),
-        objectKey(to, key.replace(manifestName, name)),
+        objectKey(from.prefix, from.key.replace(manifestFile, name)),
+        objectKey(to, key.replace(manifestFile, name)),
       );
     }
     const body = Buffer.from(JSON.stringify(manifest));
     await this.#store.put(objectKey(to, key), body);
-    await this.#changeHead(
+    await this.#heads.change(
       to,
       (head) => head ?? { epoch: manifest.epoch, generation: manifest.generation, manifest: key },
     );
-    return { key, manifest, ...result(to, key, body, manifest) };
+    return { key, manifest, ...commitResult(to, key, { manifest, body }) };
   }
 
   async manifest(prefix: ActorPrefix, key: string): Promise<Manifest> {
-    return (await this.#readManifest(prefix, key)).manifest;
+    return (await readManifest(this.#store, prefix, key)).manifest;
   }
 
-  async download(prefix: ActorPrefix, key: string, dir: string): Promise<Manifest> {
+  async download(prefix: ActorPrefix, key: string, to: Destination): Promise<Manifest> {
     const manifest = await this.manifest(prefix, key);
-    const folder = generationFolder(manifest.generation, manifest.epoch);
+    const { generation, epoch, files, pages } = manifest;
+    const folder = generationFolder(generation, epoch);
     // All have ended when this does, so that the caller can remove the folder.
-    const fetched = await Promise.allSettled(
-      manifest.files.map((file) =>
-        this.#store.getFile(objectKey(prefix, `${folder}${file.name}`), join(dir, file.name), file),
+    const fetched = await Promise.allSettled([
+      ...files.map((file) =>
+        this.#store.getFile(objectKey(prefix, `${folder}${file.name}`), join(to.dir, file.name), file),
       ),
-    );
+      ...(pages ? [this.#pages.fetch(prefix, manifest, pages, to)] : []),
+    ]);
     for (const one of fetched) if (one.status === "rejected") throw one.reason;
     return manifest;
   }
@@ -115,101 +147,88 @@ export class ObjectSnapshotStore implements SnapshotStore {
     }
     // The manifest goes first: while it is there, so is everything that it names.
     await this.#store.delete(objectKey(prefix, key));
-    await this.#deleteAll(objectKey(prefix, generationFolder(generation, epoch)));
+    const rest = await this.#store.list(objectKey(prefix, generationFolder(generation, epoch)));
+    if (rest.length > 0) await this.#store.deleteAll(rest);
   }
 
-  async deletePrefix(prefix: ActorPrefix): Promise<void> {
-    const head = headKey(prefix);
-    await this.#deleteAll(objectKey(prefix, ""), head);
-    await this.#store.delete(head);
+  collectPacks(prefix: ActorPrefix, epoch: number): Promise<void> {
+    return collectPacks(this.#store, this.#heads, prefix, epoch);
   }
 
-  async #deleteAll(prefix: string, except?: string): Promise<void> {
-    const keys = (await this.#store.list(prefix)).filter((key) => key !== except);
-    if (keys.length > 0) await this.#store.deleteAll(keys);
+  deletePrefix(prefix: ActorPrefix): Promise<Removal> {
+    return removePrefix(this.#store, this.#users, prefix);
   }
 
-  async #putFiles(prefix: ActorPrefix, key: string, dirs: readonly string[]): Promise<ManifestFile[]> {
-    const paths: { name: string; path: string }[] = [];
-    for (const dir of dirs) {
-      for (const entry of await readdir(dir, { withFileTypes: true })) {
-        const { name } = entry;
-        if (!entry.isFile() || name === manifestName || paths.some((other) => other.name === name)) {
-          throw new SubstrateError("INTERNAL", `${dir} is no folder of snapshot files: ${name} does not belong there`);
-        }
-        paths.push({ name, path: join(dir, name) });
-      }
-    }
-    if (paths.length === 0) {
-      throw new SubstrateError("INTERNAL", `${dirs.join(", ")} is no folder of snapshot files: it is empty`);
-    }
+  async #putContent(
+    prefix: ActorPrefix,
+    facts: ManifestFacts,
+    head: Head | undefined,
+    { dirs, pages }: Content,
+    phases: Phases,
+  ): Promise<{ files: ManifestFile[]; packed: StoredPages | undefined }> {
+    const all = await filesOf(dirs);
+    const image = pages && all.find(({ name }) => name === pagesFile);
+    const { generation, epoch } = facts;
+    const [files, packed] = await Promise.allSettled([
+      phases.run("files", () =>
+        this.#putFiles(
+          objectKey(prefix, generationFolder(generation, epoch)),
+          all.filter((file) => file !== image),
+        ),
+      ),
+      pages && image
+        ? phases.run("pages", () => this.#pages.store({ prefix, generation, epoch, head, file: image.path, ...pages }))
+        : undefined,
+    ]);
+    if (packed.status === "rejected") throw packed.reason;
+    if (files.status === "rejected") throw files.reason;
+    return { files: files.value, packed: packed.value };
+  }
+
+  async #putFiles(folder: string, all: readonly NamedFile[]): Promise<ManifestFile[]> {
     const files: ManifestFile[] = [];
-    for (const { name, path } of paths.sort((a, b) => (a.name < b.name ? -1 : 1))) {
-      const stored = await this.#store.putFile(objectKey(prefix, key.replace(manifestName, name)), path);
-      files.push({ name, ...stored });
+    for (const { name, path } of all) {
+      files.push({ name, ...(await this.#store.putFile(`${folder}${name}`, path)) });
     }
     return files;
   }
 
-  async #committed(prefix: ActorPrefix, key: string): Promise<CommitResult> {
-    const { manifest, body } = await this.#readManifest(prefix, key);
-    return result(prefix, key, body, manifest);
+  /** Packs of a Snapshot were taken for unused meanwhile: without them, the next try stores its pages anew. */
+  async #takeBack(prefix: ActorPrefix, key: string): Promise<never> {
+    await this.#store.delete(objectKey(prefix, key));
+    const message = `a Snapshot that ${objectKey(prefix, key)} shares pages with was deleted meanwhile; it is tried again`;
+    throw new SubstrateError("STORE_UNAVAILABLE", message);
   }
 
-  async #readManifest(prefix: ActorPrefix, key: string): Promise<{ manifest: Manifest; body: Buffer }> {
-    const full = objectKey(prefix, key);
-    const object = await this.#store.get(full);
-    if (!object) throw new SubstrateError("SNAPSHOT_DAMAGED", `${full} is missing from the store`);
-    const manifest = parseManifest(full, object.body);
-    if (manifest.actor.uid !== prefix.actorUid || manifestKey(manifest.generation, manifest.epoch) !== key) {
-      const what = `generation ${manifest.generation}, epoch ${manifest.epoch} of actor ${manifest.actor.uid}`;
-      throw new SubstrateError("SNAPSHOT_DAMAGED", `${full} is the manifest of ${what}`);
+  async #committed(prefix: ActorPrefix, key: string): Promise<Committed> {
+    const read: ReadManifest = await readManifest(this.#store, prefix, key);
+    const { manifest } = read;
+    const index = manifest.pages && (await this.#pages.index(prefix, manifest, manifest.pages));
+    return { ...commitResult(prefix, key, read), index };
+  }
+}
+
+/** By name. Throws INTERNAL for what is no folder of a snapshot's files. */
+async function filesOf(dirs: readonly string[]): Promise<NamedFile[]> {
+  const files: NamedFile[] = [];
+  for (const dir of dirs) {
+    for (const entry of await readdir(dir, { withFileTypes: true })) {
+      const { name } = entry;
+      const reserved = name === manifestFile || name === indexFile;
+      if (!entry.isFile() || reserved || files.some((other) => other.name === name)) {
+        throw new SubstrateError("INTERNAL", `${dir} is no folder of snapshot files: ${name} does not belong there`);
+      }
+      files.push({ name, path: join(dir, name) });
     }
-    return { manifest, body: object.body };
   }
-
-  async #readHead(prefix: ActorPrefix): Promise<{ head?: Head; condition: PutCondition }> {
-    const key = headKey(prefix);
-    const object = await this.#store.get(key);
-    if (!object) return { condition: { ifNoneMatch: "*" } };
-    return { head: parseHead(key, object.body), condition: { ifMatch: object.etag } };
+  if (files.length === 0) {
+    throw new SubstrateError("INTERNAL", `${dirs.join(", ")} is no folder of snapshot files: it is empty`);
   }
-
-  /** Reads, changes and writes the head until nobody came between. `change` throws to refuse. */
-  async #changeHead(prefix: ActorPrefix, change: (head: Head | undefined) => Head): Promise<Head> {
-    for (let attempt = 1; attempt <= maxAttempts; attempt += 1) {
-      const { head, condition } = await this.#readHead(prefix);
-      const next = change(head);
-      if (next === head) return head;
-      if ((await this.#store.put(headKey(prefix), Buffer.from(JSON.stringify(next)), condition)) !== undefined)
-        return next;
-      await delay(Math.random() * 10 * attempt);
-    }
-    throw new SubstrateError(
-      "STORE_UNAVAILABLE",
-      `${headKey(prefix)} changed ${maxAttempts} times while it was written`,
-    );
-  }
-}
-
-/** Where the head of design.md §9 and everything else of an actor lies. */
-function objectKey(prefix: ActorPrefix, key: string): string {
-  return `${prefix.clusterUid}/${prefix.namespaceUid}/${prefix.actorUid}/${key}`;
-}
-
-function headKey(prefix: ActorPrefix): string {
-  return objectKey(prefix, "head.json");
-}
-
-function generationFolder(generation: number, epoch: number): string {
-  return `${generation}-${epoch}/`;
+  return files.sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
 /** A generation as the only one of another owner. */
-export function copied<M extends Omit<Manifest, "files" | "sizeBytes">>(
-  source: M,
-  owner: Owner,
-): { key: string; manifest: M } {
+export function copied<M extends ManifestFacts>(source: M, owner: Owner): { key: string; manifest: M } {
   const { actor, generation, epoch } = source;
   const manifest = {
     ...source,
@@ -219,30 +238,4 @@ export function copied<M extends Omit<Manifest, "files" | "sizeBytes">>(
     copyOf: { actorUid: actor.uid, generation, epoch },
   };
   return { key: manifestKey(1, 1), manifest };
-}
-
-function manifestKey(generation: number, epoch: number): string {
-  return `${generationFolder(generation, epoch)}${manifestName}`;
-}
-
-function result(
-  prefix: ActorPrefix,
-  key: string,
-  body: Buffer,
-  { sizeBytes, files }: Pick<Manifest, "sizeBytes" | "files">,
-): CommitResult {
-  const digest = `sha256:${createHash("sha256").update(body).digest("hex")}`;
-  return { location: objectKey(prefix, key), digest, storedBytes: sizeBytes + body.length, files };
-}
-
-function refuseHigherEpoch(prefix: ActorPrefix, head: Head | undefined, epoch: number): void {
-  if (head && head.epoch > epoch) throw superseded(prefix, head, `epoch ${epoch}`);
-}
-
-function superseded(prefix: ActorPrefix, head: Head, what: string): SubstrateError {
-  const newest = `epoch ${head.epoch}, generation ${head.generation}`;
-  return new SubstrateError(
-    "SUPERSEDED",
-    `the head of actor ${prefix.actorUid} has ${newest}: ${what} is not the newest`,
-  );
 }

@@ -1,3 +1,5 @@
+import { type Phases } from "@substrate/lib/phases.ts";
+import { type LocalPages } from "../pages/pages.ts";
 import type { Head, Manifest, ManifestFile } from "./store.ts";
 
 /**
@@ -14,9 +16,54 @@ export interface CommitResult {
   location: string;
   /** "sha256:…" of manifest.json. */
   digest: string;
+  /** What it added to the store. */
   storedBytes: number;
   files: readonly ManifestFile[];
 }
+
+export interface Committed extends CommitResult {
+  /** Of its pages, to be kept beside their table: the next generation shares pages with this one through both. */
+  index?: Uint8Array | undefined;
+}
+
+/** A manifest before its content is known. */
+export type ManifestFacts = Omit<Manifest, "files" | "sizeBytes" | "pages">;
+
+/** A stored generation whose page table and index are on this node. */
+export interface KnownPages {
+  /** Under which it is stored: the actor's own, or that of the Snapshot object that it began from. */
+  prefix: ActorPrefix;
+  /** Of its manifest, relative to that prefix. */
+  key: string;
+  table: string;
+  index: string;
+}
+
+/** What is stored of a generation. */
+export interface Content {
+  /** Folders with its files, all of them. */
+  dirs: readonly string[];
+  /** With a memory image. */
+  pages?: {
+    /** Its page table; made if it is missing. */
+    table: string;
+    /** With which pages may be shared: that one is taken which the head names, else one of a Snapshot. */
+    bases: readonly KnownPages[];
+  };
+  /** Told how long what took. */
+  phases?: Phases;
+}
+
+/** Where a download goes. */
+export interface Destination {
+  /** An empty folder. */
+  dir: string;
+  /** Files of that name are written for a memory image that is stored in packs. */
+  pages: { table: string; index: string; reuse: readonly LocalPages[] };
+}
+
+/** `waiting`: packs of it are still used by others; to be tried again when they may have gone. */
+export type Removal = "removed" | "waiting";
 
 /** What the head of a prefix names. */
 export interface Stored extends CommitResult {
@@ -38,14 +85,10 @@ export interface SnapshotStore {
    */
   claim(prefix: ActorPrefix, epoch: number): Promise<Head>;
   /**
-   * Stores the files of a generation, all that are in the folders, then the manifest, then the head (If-Match). Idempotent; a head that already
+   * Stores what is new of a generation, then the manifest, then the head (If-Match). Idempotent; a head that already
    * names this manifest is success. Throws SUPERSEDED when the head has a higher epoch, or a higher generation.
    */
-  commit(
-    prefix: ActorPrefix,
-    manifest: Omit<Manifest, "files" | "sizeBytes">,
-    ...dirs: readonly string[]
-  ): Promise<CommitResult>;
+  commit(prefix: ActorPrefix, facts: ManifestFacts, content: Content): Promise<Committed>;
   /**
    * Puts the head back to a generation that is still stored, so that nobody restores a newer one any more. Idempotent.
    * Throws SUPERSEDED when the head has a higher epoch, SNAPSHOT_DAMAGED when that generation is not there.
@@ -59,10 +102,15 @@ export interface SnapshotStore {
    */
   copy(from: { prefix: ActorPrefix; key: string }, to: ActorPrefix, owner: Owner): Promise<Stored>;
   manifest(prefix: ActorPrefix, key: string): Promise<Manifest>;
-  /** Fetches all files of a manifest into an empty folder, checked by digest. Throws SNAPSHOT_DAMAGED. */
-  download(prefix: ActorPrefix, key: string, dir: string): Promise<Manifest>;
+  /** Fetches all files of a manifest, checked by digest. Throws SNAPSHOT_DAMAGED. */
+  download(prefix: ActorPrefix, key: string, to: Destination): Promise<Manifest>;
   /** Removes one generation's data; never the one that the head names. No error if it is gone. */
   collect(prefix: ActorPrefix, generation: number, epoch: number): Promise<void>;
-  /** Removes everything under a prefix, the head last. No error if it is gone. */
-  deletePrefix(prefix: ActorPrefix): Promise<void>;
+  /**
+   * Removes the actor's packs that none of its generations names; after a commit, by who holds the epoch, and while
+   * nothing of the actor is being stored. Throws SUPERSEDED when the head has a higher epoch.
+   */
+  collectPacks(prefix: ActorPrefix, epoch: number): Promise<void>;
+  /** Removes everything under a prefix but what others use of it, the head last. No error if it is gone. */
+  deletePrefix(prefix: ActorPrefix): Promise<Removal>;
 }

@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
 import { storeSettings } from "./settings.ts";
+import { PageEngine } from "../pages/page-engine.ts";
 import { Stores } from "./stores.ts";
 
 let dir: string;
@@ -15,7 +16,7 @@ afterEach(async () => {
 });
 
 const prefix = (clusterUid: string) => ({ clusterUid, namespaceUid: "ns", actorUid: "uid" });
-const open = () => new Stores(new Map([["default", storeSettings("default", `file://${dir}`)]]));
+const open = () => new Stores(new Map([["default", storeSettings("default", `file://${dir}`)]]), new PageEngine());
 
 it("says which store cannot be used and why, until it can be", async () => {
   await open().get("default").head(prefix("first"));

@@ -1,18 +1,29 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
 import { type Logger } from "@substrate/lib/log.ts";
+import { type Pages } from "../pages/pages.ts";
 import { ObjectSnapshotStore } from "./object-snapshots.ts";
 import { claimStore, openStore } from "./open.ts";
 import { type StoreSettings } from "./settings.ts";
-import { type ActorPrefix, type CommitResult, type Owner, type SnapshotStore, type Stored } from "./snapshots.ts";
+import {
+  type ActorPrefix,
+  type Committed,
+  type Content,
+  type Destination,
+  type ManifestFacts,
+  type Owner,
+  type Removal,
+  type SnapshotStore,
+  type Stored,
+} from "./snapshots.ts";
 import { type Head, type Manifest } from "./store.ts";
 
 /** The installer's stores by name; each is opened at its first use, so that one that is down hinders nobody else. */
 export class Stores {
   readonly #stores: ReadonlyMap<string, OpenedOnUse>;
 
-  constructor(stores: ReadonlyMap<string, StoreSettings>) {
-    this.#stores = new Map([...stores].map(([name, settings]) => [name, new OpenedOnUse(settings)]));
+  constructor(stores: ReadonlyMap<string, StoreSettings>, pages: Pages) {
+    this.#stores = new Map([...stores].map(([name, settings]) => [name, new OpenedOnUse(settings, pages)]));
   }
 
   names(): string[] {
@@ -64,13 +75,15 @@ export class Stores {
 /** A store that is opened, and claimed for this cluster, before it is first used; a failure is tried again next time. */
 class OpenedOnUse implements SnapshotStore {
   readonly #settings: StoreSettings;
+  readonly #pages: Pages;
   /** Why it could not be opened last; undefined when it was. */
   trouble: string | undefined;
   #opened: ReturnType<typeof openStore> | undefined;
   #claimed: Promise<SnapshotStore> | undefined;
 
-  constructor(settings: StoreSettings) {
+  constructor(settings: StoreSettings, pages: Pages) {
     this.#settings = settings;
+    this.#pages = pages;
   }
 
   get kind(): StoreSettings["kind"] {
@@ -85,20 +98,16 @@ class OpenedOnUse implements SnapshotStore {
     return (await this.#open(prefix)).claim(prefix, epoch);
   }
 
-  async commit(
-    prefix: ActorPrefix,
-    manifest: Omit<Manifest, "files" | "sizeBytes">,
-    ...dirs: readonly string[]
-  ): Promise<CommitResult> {
-    return (await this.#open(prefix)).commit(prefix, manifest, ...dirs);
+  async commit(prefix: ActorPrefix, facts: ManifestFacts, content: Content): Promise<Committed> {
+    return (await this.#open(prefix)).commit(prefix, facts, content);
   }
 
   async manifest(prefix: ActorPrefix, key: string): Promise<Manifest> {
     return (await this.#open(prefix)).manifest(prefix, key);
   }
 
-  async download(prefix: ActorPrefix, key: string, dir: string): Promise<Manifest> {
-    return (await this.#open(prefix)).download(prefix, key, dir);
+  async download(prefix: ActorPrefix, key: string, to: Destination): Promise<Manifest> {
+    return (await this.#open(prefix)).download(prefix, key, to);
   }
 
   async collect(prefix: ActorPrefix, generation: number, epoch: number): Promise<void> {
@@ -117,8 +126,12 @@ class OpenedOnUse implements SnapshotStore {
     return (await this.#open(to)).copy(from, to, owner);
   }
 
-  async deletePrefix(prefix: ActorPrefix): Promise<void> {
-    await (await this.#open(prefix)).deletePrefix(prefix);
+  async collectPacks(prefix: ActorPrefix, epoch: number): Promise<void> {
+    await (await this.#open(prefix)).collectPacks(prefix, epoch);
+  }
+
+  async deletePrefix(prefix: ActorPrefix): Promise<Removal> {
+    return (await this.#open(prefix)).deletePrefix(prefix);
   }
 
   /** @returns the store, whoever has claimed it. */
@@ -156,6 +169,6 @@ class OpenedOnUse implements SnapshotStore {
       await store.close();
       throw error;
     }
-    return new ObjectSnapshotStore(store);
+    return new ObjectSnapshotStore(store, this.#pages);
   }
 }

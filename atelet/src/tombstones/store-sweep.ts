@@ -1,10 +1,12 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { asSubstrateError } from "@substrate/lib/errors.ts";
 import { type Logger } from "@substrate/lib/log.ts";
-import { type ActorPrefix } from "../store/snapshots.ts";
+import { type ActorPrefix, type Removal } from "../store/snapshots.ts";
 
 const FIRST_PAUSE_MS = 1000;
 const LAST_PAUSE_MS = 60_000;
+/** What others still use is looked at so often, and whenever anything else is removed. */
+const USED_PAUSE_MS = 300_000;
 
 export interface Doomed {
   prefix: ActorPrefix;
@@ -16,7 +18,7 @@ export interface Doomed {
 
 export interface StoreSweepOptions {
   name: string;
-  remove: (prefix: ActorPrefix) => Promise<void>;
+  remove: (prefix: ActorPrefix) => Promise<Removal>;
   removed: (prefix: ActorPrefix) => Promise<void>;
   log: Logger;
   signal: AbortSignal;
@@ -29,6 +31,8 @@ export class StoreSweep {
   #running = false;
   #wake = new AbortController();
   #failures = 0;
+  /** Of those that wait: what only waits for others that use it. */
+  readonly #used = new Set<string>();
 
   constructor(options: StoreSweepOptions) {
     this.#options = options;
@@ -45,12 +49,14 @@ export class StoreSweep {
     this.#running = true;
     while (this.#waiting.size > 0 && !signal.aborted) {
       this.#wake = new AbortController();
-      if (await this.#round()) {
+      const outcome = await this.#round();
+      if (outcome === "progress") {
         this.#failures = 0;
         continue;
       }
-      const pauseMs = Math.min(FIRST_PAUSE_MS * 2 ** this.#failures, LAST_PAUSE_MS);
-      this.#failures += 1;
+      const failed = outcome === "failed";
+      const pauseMs = failed ? Math.min(FIRST_PAUSE_MS * 2 ** this.#failures, LAST_PAUSE_MS) : USED_PAUSE_MS;
+      this.#failures = failed ? this.#failures + 1 : 0;
       // Woken early by the next one to be removed: the store may be back.
       await delay(pauseMs, undefined, { signal: AbortSignal.any([signal, this.#wake.signal]), ref: false }).catch(
         () => undefined,
@@ -59,28 +65,38 @@ export class StoreSweep {
     this.#running = false;
   }
 
-  /** Tries all that wait. @returns whether nothing failed. */
-  async #round(): Promise<boolean> {
+  /** Tries all that wait. `used`: nothing failed, and what is left is used by others. */
+  async #round(): Promise<"progress" | "used" | "failed"> {
     const { name, remove, removed, log, signal } = this.#options;
-    let whole = true;
+    let progress = false;
+    let failed = false;
     for (const doomed of [...this.#waiting.values()]) {
-      if (signal.aborted) return whole;
+      if (signal.aborted) break;
+      const uid = doomed.prefix.actorUid;
       try {
         await doomed.ended;
-        await remove(doomed.prefix);
+        if ((await remove(doomed.prefix)) === "waiting") {
+          if (!this.#used.has(uid))
+            log.info("removed from the store but for what others use", { store: name, what: doomed.title });
+          this.#used.add(uid);
+          continue;
+        }
         await removed(doomed.prefix);
-        this.#waiting.delete(doomed.prefix.actorUid);
+        this.#waiting.delete(uid);
+        this.#used.delete(uid);
+        progress = true;
         log.info("removed from the store", { store: name, what: doomed.title });
       } catch (thrown) {
         const error = asSubstrateError(thrown);
-        if (whole && this.#failures === 0) {
+        if (!failed && this.#failures === 0) {
           const message = "deleted things wait for their store to be removed from it; it is tried until it answers";
           log.warn(message, { store: name, what: doomed.title, waiting: this.#waiting.size, error });
         }
-        whole = false;
-        if (error.code === "STORE_UNAVAILABLE") return false;
+        failed = true;
+        if (error.code === "STORE_UNAVAILABLE") return "failed";
       }
     }
-    return whole;
+    if (failed) return "failed";
+    return progress ? "progress" : "used";
   }
 }

@@ -38,7 +38,7 @@ async function open(): Promise<Tombstones> {
         deletePrefix: ({ actorUid }) => {
           if (down.has(name)) return Promise.reject(new SubstrateError("STORE_UNAVAILABLE", `${name} is down`));
           removed.push(`${name}/${actorUid}`);
-          return Promise.resolve();
+          return Promise.resolve("removed");
         },
       };
       return store as SnapshotStore;

@@ -2,6 +2,7 @@ import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { PodCgroup } from "@substrate/local/pod/pod-cgroup.ts";
 import { z } from "zod";
+import { livingUsers } from "./store.ts";
 import { namesIn, type NodeActor, stackSchema, type World } from "./world.ts";
 
 /** What the runtime takes beside the program's own memory (writeback.md). */
@@ -60,10 +61,19 @@ function* ofVolumes({ dir, record }: NodeActor, mounts: readonly string[]): Gene
   }
 }
 
+/** Whether the store still has packs of a deleted Snapshot for actors that came from it. */
+function isUsed(uid: string, world: World): boolean {
+  const { storeDir } = world.cluster;
+  const dirs = readdirSync(storeDir, { recursive: true, encoding: "utf8" }).filter((path) => path.endsWith(`/${uid}`));
+  return dirs.some((dir) => livingUsers(join(storeDir, dir), world).length > 0);
+}
+
 /** No file whose name says that something was not finished, and no folder of an actor that is gone. */
-function* ofFiles({ cluster, atelet, actors, snapshots, nodeActors }: World): Generator<string> {
+function* ofFiles(world: World): Generator<string> {
+  const { cluster, atelet, actors, snapshots, nodeActors } = world;
   const { nodeDir } = cluster;
-  for (const name of namesIn(join(nodeDir, "tombstones"))) yield `${nodeDir}/tombstones/${name} waits`;
+  for (const name of namesIn(join(nodeDir, "tombstones")))
+    if (!isUsed(name.replace(".json", ""), world)) yield `${nodeDir}/tombstones/${name} waits`;
   for (const uid of namesIn(join(nodeDir, "origins")))
     if (!snapshots.some(({ metadata }) => metadata.uid === uid)) yield `${nodeDir}/origins/${uid} is of no Snapshot`;
   for (const entry of readdirSync(nodeDir, { recursive: true, encoding: "utf8" })) {

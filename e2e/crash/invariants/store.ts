@@ -7,12 +7,26 @@ const headSchema = z.object({ epoch: z.number(), generation: z.number(), manifes
 const manifestSchema = z.object({
   generation: z.number(),
   files: z.array(z.object({ name: z.string(), sizeBytes: z.number() })),
+  pages: z
+    .object({
+      index: z.object({ sizeBytes: z.number() }),
+      packs: z.array(z.object({ key: z.string(), at: z.string().optional() })),
+    })
+    .optional(),
 });
+/** Beside the generations of a prefix. */
+const others = new Set(["head.json", "packs", "users", "tombstone"]);
 
 /** One actor's (or Snapshot's) part of the store against what the API says of it. */
 function* ofPrefix(dir: string, uid: string, world: World): Generator<string> {
   const actor = world.actors.find(({ metadata }) => metadata.uid === uid);
   const snapshot = world.snapshots.find(({ metadata }) => metadata.uid === uid);
+  if (actor === undefined && snapshot === undefined && livingUsers(dir, world).length > 0) {
+    const more = namesIn(dir).filter((name) => !["packs", "users", "tombstone"].includes(name));
+    if (more.length > 0)
+      yield `${dir} is of a Snapshot that is gone, and has more than what others use: ${more.join(", ")}`;
+    return;
+  }
   if (actor === undefined && snapshot === undefined) {
     yield `${dir} is of no object: ${namesIn(dir).join(", ")}`;
     return;
@@ -25,8 +39,12 @@ function* ofPrefix(dir: string, uid: string, world: World): Generator<string> {
   const head = headSchema.parse(JSON.parse(readFileSync(headPath, "utf8")));
   const epoch = actor?.status?.assignment?.epoch;
   if (epoch !== undefined && head.epoch > epoch) yield `${headPath} has epoch ${head.epoch}, the status ${epoch}`;
-  const folders = namesIn(dir).filter((name) => name !== "head.json");
-  for (const folder of folders) yield* ofGeneration(join(dir, folder));
+  const folders = namesIn(dir).filter((name) => !others.has(name));
+  const named = new Set<string>();
+  for (const folder of folders) yield* ofGeneration(join(dir, folder), named);
+  for (const pack of namesIn(join(dir, "packs")))
+    if (!named.has(join(dir, "packs", pack))) yield `${dir}/packs/${pack} is named by no manifest`;
+  if (existsSync(join(dir, "tombstone"))) yield `${dir} has a tombstone, and its object is there`;
   const kept = (actor?.status?.snapshots ?? [])
     .filter(({ storageState }) => storageState === "SNAPSHOT_STORAGE_STATE_COMPLETED")
     .map(({ generation }) => String(generation));
@@ -40,14 +58,27 @@ function* ofPrefix(dir: string, uid: string, world: World): Generator<string> {
     yield `${headPath} names ${head.manifest}, which is not there`;
 }
 
-/** A generation in the store is its manifest and what that names. */
-function* ofGeneration(dir: string): Generator<string> {
+/** Actors that share pages with a Snapshot, whose packs stay for them. */
+export function livingUsers(dir: string, { actors }: World): string[] {
+  return namesIn(join(dir, "users")).filter((uid) => actors.some(({ metadata }) => metadata.uid === uid));
+}
+
+/** A generation in the store is its manifest and what that names. @param named gets the packs. */
+function* ofGeneration(dir: string, named: Set<string>): Generator<string> {
   const path = join(dir, "manifest.json");
   if (!existsSync(path)) {
     yield `${dir} has no manifest: ${namesIn(dir).join(", ")}`;
     return;
   }
-  const { files } = manifestSchema.parse(JSON.parse(readFileSync(path, "utf8")));
+  const manifest = manifestSchema.parse(JSON.parse(readFileSync(path, "utf8")));
+  const { pages } = manifest;
+  const files = [...manifest.files, ...(pages ? [{ name: "pages.index", sizeBytes: pages.index.sizeBytes }] : [])];
+  const cluster = join(dir, "../../..");
+  for (const { key, at } of pages?.packs ?? []) {
+    const pack = join(cluster, at ?? key);
+    named.add(pack);
+    if (!existsSync(pack)) yield `${path} names ${pack}, which is not there`;
+  }
   for (const { name, sizeBytes } of files)
     if (!existsSync(join(dir, name)) || statSync(join(dir, name)).size !== sizeBytes)
       yield `${dir}/${name} has not the ${sizeBytes} bytes of its manifest`;
