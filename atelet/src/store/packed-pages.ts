@@ -106,7 +106,7 @@ export class PackedPages {
   async index(prefix: ActorPrefix, { generation, epoch }: Manifest, { index }: ManifestPages): Promise<Buffer> {
     const key = objectKey(prefix, `${generationFolder(generation, epoch)}${indexFile}`);
     const found = (await this.#store.get(key))?.body;
-    if (found !== undefined && found.length === index.sizeBytes && sha256Of(found) === index.sha256) return found;
+    if (found?.length === index.sizeBytes && sha256Of(found) === index.sha256) return found;
     const what = found === undefined ? "missing from the store" : "damaged: its sha256 is not that of its manifest";
     throw new SubstrateError("SNAPSHOT_DAMAGED", `${key} is ${what}`);
   }
