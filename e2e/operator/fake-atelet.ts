@@ -273,6 +273,12 @@ export class FakeAtelet {
     );
   }
 
+  /** Says at once what a person should hear of. */
+  report(troubles: NodeTrouble[]): void {
+    this.troubles = troubles;
+    for (const watcher of this.#watchers) watcher({ $case: "node", value: this.#node() });
+  }
+
   #node(): Extract<Event, { $case: "node" }>["value"] {
     const mebibyte = 1024n ** 2n;
     return {

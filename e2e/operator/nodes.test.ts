@@ -39,6 +39,25 @@ async function cordoned(name: string): Promise<void> {
   await change(name, { unschedulable: true });
 }
 
+it("tells what a node reports that a person should hear of as an Event about the node, each time it happens", async () => {
+  const message = "/state/actors/1/generations/1/image/pages.img could not be brought to the disk";
+  const told = async (): Promise<Event | undefined> => {
+    const { items } = await fixture.client.list(events, {});
+    return items.find(
+      ({ reason, involvedObject }) => reason === "SnapshotNotOnDisk" && involvedObject.name === "node-b",
+    );
+  };
+  for (const count of [1, 2]) {
+    other.report([{ reason: "SnapshotNotOnDisk", message, count: BigInt(count) }]);
+    await eventually(
+      async () => {
+        expect(await told()).toMatchObject({ type: "Warning", message, count, involvedObject: { kind: "Node" } });
+      },
+      { deadlineMs: 10_000 },
+    );
+  }
+});
+
 const select = (disk: string): Partial<Actor["spec"]> => ({ nodeSelector: { disk } });
 
 /** Asleep on the node, its generation in the store or not. */

@@ -1,6 +1,9 @@
 import { type NodeReport, type NodeTrouble } from "@substrate/lib/gen/substrate/atelet/v1/atelet.ts";
-import { type EventReason, eventReasons } from "./reasons.ts";
+import { type EventReason } from "./reasons.ts";
 import { type EventFacts } from "./status-events.ts";
+
+/** What nodes may say (atelet/src/troubles.ts). */
+const nodeReasons: readonly EventReason[] = ["SnapshotNotOnDisk"];
 
 /** What nodes count of what a person should hear of, turned into Events: one whenever a count has risen. */
 export class NodeTroubles {
@@ -17,9 +20,6 @@ export class NodeTroubles {
 
 /** A newer node's reason that this operator does not know is in that node's log. */
 function eventOf({ reason, message }: NodeTrouble): EventFacts[] {
-  return isEventReason(reason) ? [{ type: "Warning", reason, message }] : [];
-}
-
-function isEventReason(reason: string): reason is EventReason {
-  return eventReasons.some((known) => known === reason);
+  const known = nodeReasons.find((candidate) => candidate === reason);
+  return known === undefined ? [] : [{ type: "Warning", reason: known, message }];
 }

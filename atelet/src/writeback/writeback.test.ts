@@ -1,6 +1,6 @@
 import { execFileSync } from "node:child_process";
 import { rmSync } from "node:fs";
-import { mkdtemp, open, readdir, readlink, rename, rm, stat, writeFile } from "node:fs/promises";
+import { mkdtemp, open, readdir, readFile, readlink, rename, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createLogger } from "@substrate/lib/log.ts";
@@ -99,6 +99,13 @@ describe("the real page cache", () => {
     expect(await writeBack({ tight: true }).follow([path], l)).toBe("clean");
     expect(l.returned).toBe(1);
     expect(await worker.inspect({ path, dev, ino })).toEqual({ cachedPages: 2048, dirtyPages: 0, writebackPages: 0 });
+  });
+
+  it("R11: nothing here waits for a journal", async () => {
+    const names = (await readdir(import.meta.dirname)).filter((name) => !name.endsWith(".test.ts"));
+    const sources = await Promise.all(names.map((name) => readFile(join(import.meta.dirname, name), "utf8")));
+    expect(sources.length).toBeGreaterThan(3);
+    expect(sources.join("\n")).not.toMatch(/(fsync|datasync|syncfs)(Sync)?\(|\.sync\(/);
   });
 
   it("R12: a deleted file counts as gone at once and its loan comes back", async () => {

@@ -2,9 +2,13 @@ import { deepStrictEqual, match, ok, rejects, strictEqual } from "node:assert/st
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 
+import { freeBytes } from "@substrate/atelet/cgroups/cgroups.ts";
 import { enterSupervisorLeaf } from "@substrate/atelet/cgroups/supervisor-leaf.ts";
+
+import { MemoryLedger } from "@substrate/atelet/ledger/ledger.ts";
 
 import { type Place, SandboxRig } from "../../sandbox/rig.ts";
 import { eventually } from "../../support/poll.ts";
@@ -13,6 +17,9 @@ import { insidePaths } from "./place.ts";
 
 const mib = 2 ** 20;
 const heldMiB = 12;
+/** More than may be in memory of snapshots for which nothing was lent. */
+const unlentMiB = 100;
+const limitMiB = 192;
 /** An emulated machine is slow: a checkpoint takes it some ten seconds. */
 const slowMs = 90_000;
 const root = "/sys/fs/cgroup";
@@ -35,6 +42,13 @@ async function ask(place: Place, method: "GET" | "POST", path: string): Promise<
 
 const openRig = (cgroupParent: string): Promise<SandboxRig> =>
   SandboxRig.open({ runsc: insidePaths.runsc, programs: insidePaths.programs, cgroupParent });
+
+/** A new folder for an image, on the machine's disk and not in memory. */
+async function diskDir(name: string): Promise<string> {
+  const dir = join(insidePaths.shared, `image-${name}`);
+  await mkdir(dir);
+  return dir;
+}
 
 /** What every way of being started has: the leaf, the pod's limit, a sandbox with its limits, nothing left of it. */
 export async function shortSeries(series: string, parent: string, group: string): Promise<void> {
@@ -87,7 +101,7 @@ export async function podSeries(): Promise<void> {
   let digest = "";
 
   await checks.check("starts and holds memory", async () => {
-    place = await rig.place("glutton", { memoryMiB: 64 });
+    place = await rig.place("glutton", { memoryMiB: limitMiB });
     await rig.start(place);
     await ask(place, "POST", `/hold?mib=${heldMiB}&kind=random`);
     digest = await ask(place, "GET", "/digest");
@@ -118,6 +132,53 @@ export async function podSeries(): Promise<void> {
       strictEqual(await ask(actor(), "GET", "/digest"), digest);
     },
   );
+  await checks.check("without a loan, is slowed down at a bound of its own and not killed", async () => {
+    const { id } = actor().spec;
+    await ask(actor(), "POST", `/hold?mib=${unlentMiB}&kind=random`);
+    digest = await ask(actor(), "GET", "/digest");
+    await rig.runtime.pause(id);
+    const { direct } = await rig.cgroups.moveToSnapshots(id, { lent: false });
+    strictEqual(direct, false);
+    strictEqual(control(`unlent/${id}`, "cgroup.procs") === "", false);
+    const high = Number(control("unlent", "memory.high"));
+    ok(high < unlentMiB * mib, `${high} bytes are less than the image has`);
+    // on the disk: what is written to a tmpfs can never be dropped
+    const size = await rig.runtime.checkpoint(id, await diskDir("unlent"), { direct });
+    ok(size > unlentMiB * mib, `the image has ${size} bytes`);
+    const events = control("unlent", "memory.events");
+    match(events, /^high [1-9]/m);
+    match(events, /^oom_kill 0$/m);
+    const { dirtyBytes, writebackBytes } = await rig.cgroups.snapshots();
+    ok(dirtyBytes + writebackBytes <= high, `${dirtyBytes} dirty and ${writebackBytes} written back of ${high}`);
+    await rig.runtime.resume(id);
+    await rig.cgroups.moveBack(id);
+    deepStrictEqual(groups("unlent"), []);
+    strictEqual(await ask(actor(), "GET", "/digest"), digest);
+  });
+  await checks.check("is suspended with a loan that the ledger has room for by the kernel's numbers", async () => {
+    const { id, memoryLimitBytes } = actor().spec;
+    const pod = await rig.cgroups.pod();
+    ok(pod.limited);
+    const ledger = new MemoryLedger({ limitBytes: pod.limitBytes, reserveBytes: 128 * mib });
+    const booking = ledger.adopt(memoryLimitBytes);
+    const free = async () => freeBytes(await rig.cgroups.pod());
+    const { shmemBytes } = await rig.cgroups.actor(id);
+    ok(shmemBytes > unlentMiB * mib, `${shmemBytes} bytes of memory are in the image`);
+    strictEqual(await ledger.borrow(pod.limitBytes, free, { withinMs: 0 }), undefined);
+    const loan = await ledger.borrow(shmemBytes + 32 * mib, free, { withinMs: 0 });
+    ok(loan !== undefined, `nothing is lent of ${await free()} bytes that are free`);
+    await rig.runtime.pause(id);
+    await rig.cgroups.moveToSnapshots(id, { lent: true });
+    match(control("snapshots", "memory.high"), /^max$/);
+    await rig.runtime.checkpoint(id, await diskDir("lent"), { direct: false });
+    const { dirtyBytes, writebackBytes } = await rig.cgroups.snapshots();
+    ok(dirtyBytes + writebackBytes <= loan.bytes, `${dirtyBytes} + ${writebackBytes} of ${loan.bytes} lent`);
+    await rig.runtime.resume(id);
+    await rig.cgroups.moveBack(id);
+    loan.return();
+    booking.free();
+    strictEqual(ledger.state().unbookedBytes, pod.limitBytes - 128 * mib);
+  });
   await checks.check("is suspended and leaves no group", async () => {
     const { id } = actor().spec;
     await rig.runtime.pause(id);
@@ -125,7 +186,8 @@ export async function podSeries(): Promise<void> {
     await rig.runtime.checkpoint(id, await rig.imageDir("kept"), { direct: false });
     await rig.runtime.delete(id);
     await rig.cgroups.remove(id);
-    deepStrictEqual([groups("actors"), groups("snapshots"), await rig.cgroups.list()], [[], [], []]);
+    const left = ["actors", "snapshots", "unlent"].flatMap(groups);
+    deepStrictEqual([left, await rig.cgroups.list()], [[], []]);
   });
   await checks.check("is restored without a quota of CPU, then has it, and its memory", async () => {
     const { spec } = actor();
