@@ -1,6 +1,7 @@
 import { MemoryLedger } from "@substrate/atelet/ledger/ledger.ts";
 import { createMemoryMetrics } from "@substrate/atelet/memory-metrics.ts";
 import { createAteletMetrics } from "@substrate/atelet/metrics.ts";
+import { createWarmMetrics } from "@substrate/atelet/warm/warm-metrics.ts";
 import { OperatorMetrics } from "@substrate/operator/metrics.ts";
 import { RouterMetrics } from "@substrate/router/metrics.ts";
 import { exportExpiry } from "@substrate/lib/rpc/expiry.ts";
@@ -23,6 +24,7 @@ function atelet(registry: Registry): void {
     unwritten: () => Promise.resolve({ dirtyBytes: 0, writebackBytes: 0 }),
     heldUnlinkedBytes: () => Promise.resolve(0),
   });
+  createWarmMetrics(registry, () => 0);
 }
 
 function router(registry: Registry): void {
