@@ -36,6 +36,7 @@ import { ateletServices } from "./rpc/services.ts";
 import { GvisorRuntime } from "./sandbox/gvisor/runtime.ts";
 import { Copier } from "./store/copier.ts";
 import { PageEngine } from "./pages/page-engine.ts";
+import { Transfers } from "./store/transfers.ts";
 import { Stores } from "./store/stores.ts";
 import { connectSupervisor } from "./supervisor/channel.ts";
 import { Troubles } from "./troubles.ts";
@@ -109,7 +110,7 @@ const images = await ImageStore.open({
 });
 const pages = new PageEngine();
 const copier = new Copier();
-const stores = new Stores(config.stores, pages);
+const stores = new Stores(config.stores, pages, new Transfers(ledger));
 // nothing waits for it: actors on this node need no store to wake
 void stores.openBuckets(log, ending.signal);
 const registry = createRegistry();

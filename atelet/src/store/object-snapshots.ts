@@ -1,4 +1,4 @@
-import { readdir } from "node:fs/promises";
+import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { Phases } from "@substrate/lib/phases.ts";
@@ -7,7 +7,7 @@ import { collectPacks } from "./collector.ts";
 import { Heads, refuseHigherEpoch, superseded } from "./heads.ts";
 import { generationFolder, indexFile, manifestFile, manifestKey, objectKey, pagesFile } from "./layout.ts";
 import { commitResult, readManifest, type ReadManifest } from "./manifests.ts";
-import { PackedPages, type StoredPages } from "./packed-pages.ts";
+import { PackedPages, type PagesToStore, type StoredPages } from "./packed-pages.ts";
 import { removePrefix } from "./removal.ts";
 import {
   type ActorPrefix,
@@ -21,11 +21,19 @@ import {
   type Stored,
 } from "./snapshots.ts";
 import { type Head, type Manifest, type ManifestFile, type ObjectStore } from "./store.ts";
+import { Transfers } from "./transfers.ts";
 import { PackUsers } from "./users.ts";
 
 interface NamedFile {
   name: string;
   path: string;
+}
+
+export interface SnapshotStoreOptions {
+  /** Of all stores of a node. */
+  transfers?: Transfers;
+  /** How long a mark of a user is believed, whatever there is of that user; a test's. */
+  graceMs?: number;
 }
 
 /** Snapshots as design.md §9 lays them out in an object store, with the fencing by epochs of §7. */
@@ -34,13 +42,14 @@ export class ObjectSnapshotStore implements SnapshotStore {
   readonly #heads: Heads;
   readonly #users: PackUsers;
   readonly #pages: PackedPages;
+  readonly #transfers: Transfers;
 
-  /** @param graceMs how long a mark of a user is believed whatever there is of it; a test's. */
-  constructor(store: ObjectStore, pages: Pages, graceMs?: number) {
+  constructor(store: ObjectStore, pages: Pages, { transfers = new Transfers(), graceMs }: SnapshotStoreOptions = {}) {
     this.#store = store;
     this.#heads = new Heads(store);
     this.#users = new PackUsers(store, graceMs);
     this.#pages = new PackedPages(store, pages, this.#users);
+    this.#transfers = transfers;
   }
 
   async head(prefix: ActorPrefix): Promise<Head | undefined> {
@@ -133,7 +142,7 @@ export class ObjectSnapshotStore implements SnapshotStore {
       ...files.map((file) =>
         this.#store.getFile(objectKey(prefix, `${folder}${file.name}`), join(to.dir, file.name), file),
       ),
-      ...(pages ? [this.#pages.fetch(prefix, manifest, pages, to)] : []),
+      ...(pages ? [this.#transfers.down(pages.sizeBytes, () => this.#pages.fetch(prefix, manifest, pages, to))] : []),
     ]);
     for (const one of fetched) if (one.status === "rejected") throw one.reason;
     return manifest;
@@ -177,12 +186,21 @@ export class ObjectSnapshotStore implements SnapshotStore {
         ),
       ),
       pages && image
-        ? phases.run("pages", () => this.#pages.store({ prefix, generation, epoch, head, file: image.path, ...pages }))
+        ? this.#putPages({ prefix, generation, epoch, head, file: image.path, phases, ...pages })
         : undefined,
     ]);
     if (packed.status === "rejected") throw packed.reason;
     if (files.status === "rejected") throw files.reason;
     return { files: files.value, packed: packed.value };
+  }
+
+  async #putPages(image: PagesToStore): Promise<StoredPages> {
+    const { size } = await stat(image.file);
+    const queuedMs = performance.now();
+    return this.#transfers.up(size, () => {
+      image.phases.add("place", performance.now() - queuedMs);
+      return image.phases.run("pack", () => this.#pages.store(image));
+    });
   }
 
   async #putFiles(folder: string, all: readonly NamedFile[]): Promise<ManifestFile[]> {

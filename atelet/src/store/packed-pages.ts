@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import pLimit from "p-limit";
+import { type Phases } from "@substrate/lib/phases.ts";
 import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
 import { isMissing } from "../node-files.ts";
 import { type Packed, type PackRequest, type Pages, type PackUse } from "../pages/pages.ts";
@@ -42,6 +43,30 @@ export interface PagesToStore {
   file: string;
   table: string;
   bases: readonly KnownPages[];
+  /** Told how long packs were on their way. */
+  phases: Phases;
+}
+
+/** Times how long any of several pieces of work was under way. */
+class Overlapping {
+  readonly #add: (ms: number) => void;
+  #running = 0;
+  #sinceMs = 0;
+
+  constructor(add: (ms: number) => void) {
+    this.#add = add;
+  }
+
+  async run<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#running === 0) this.#sinceMs = performance.now();
+    this.#running += 1;
+    try {
+      return await work();
+    } finally {
+      this.#running -= 1;
+      if (this.#running === 0) this.#add(performance.now() - this.#sinceMs);
+    }
+  }
 }
 
 /** Memory images in a store: new pages in packs, and an index that says where each page is. */
@@ -57,16 +82,19 @@ export class PackedPages {
   }
 
   /** Stores what the best of the bases doesn't have. */
-  async store({ prefix, generation, epoch, head, file, table, bases }: PagesToStore): Promise<StoredPages> {
+  async store({ prefix, generation, epoch, head, file, table, bases, phases }: PagesToStore): Promise<StoredPages> {
     const base = await this.#base(prefix, head, bases);
     const places = new Map((base?.pages.packs ?? []).map(({ key, at }) => [key, at ?? key]));
+    const upload = new Overlapping((ms) => {
+      phases.add("upload", ms);
+    });
     const packed = await this.#engine.pack({
       file,
       table,
       ...(base && { base: base.local }),
       use: (key) => useOf(prefix, places.get(key)),
       keyPrefix: `${packFolder(prefix)}${generation}-${epoch}-`,
-      put: (key, bytes) => this.#store.putBytes(packObject(prefix, key), bytes),
+      put: (key, bytes) => upload.run(() => this.#store.putBytes(packObject(prefix, key), bytes)),
     } satisfies PackRequest);
     const index = Buffer.from(packed.index.buffer, packed.index.byteOffset, packed.index.byteLength);
     await this.#store.put(objectKey(prefix, `${generationFolder(generation, epoch)}${indexFile}`), index);

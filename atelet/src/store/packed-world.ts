@@ -24,7 +24,7 @@ export class PackedWorld {
 
   /** A store as one atelet has it. */
   over(objects: MemoryStore, graceMs?: number): ObjectSnapshotStore {
-    return new ObjectSnapshotStore(objects, this.engine, graceMs);
+    return new ObjectSnapshotStore(objects, this.engine, graceMs === undefined ? {} : { graceMs });
   }
 
   place(): { dir: string; table: string; index: string } {

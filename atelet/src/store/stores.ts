@@ -16,14 +16,16 @@ import {
   type SnapshotStore,
   type Stored,
 } from "./snapshots.ts";
+import { Transfers } from "./transfers.ts";
 import { type Head, type Manifest } from "./store.ts";
 
 /** The installer's stores by name; each is opened at its first use, so that one that is down hinders nobody else. */
 export class Stores {
   readonly #stores: ReadonlyMap<string, OpenedOnUse>;
 
-  constructor(stores: ReadonlyMap<string, StoreSettings>, pages: Pages) {
-    this.#stores = new Map([...stores].map(([name, settings]) => [name, new OpenedOnUse(settings, pages)]));
+  /** @param transfers of all of them. */
+  constructor(stores: ReadonlyMap<string, StoreSettings>, pages: Pages, transfers = new Transfers()) {
+    this.#stores = new Map([...stores].map(([name, settings]) => [name, new OpenedOnUse(settings, pages, transfers)]));
   }
 
   names(): string[] {
@@ -76,13 +78,15 @@ export class Stores {
 class OpenedOnUse implements SnapshotStore {
   readonly #settings: StoreSettings;
   readonly #pages: Pages;
+  readonly #transfers: Transfers;
   /** Why it could not be opened last; undefined when it was. */
   trouble: string | undefined;
   #opened: ReturnType<typeof openStore> | undefined;
   #claimed: Promise<SnapshotStore> | undefined;
 
-  constructor(settings: StoreSettings, pages: Pages) {
+  constructor(settings: StoreSettings, pages: Pages, transfers: Transfers) {
     this.#settings = settings;
+    this.#transfers = transfers;
     this.#pages = pages;
   }
 
@@ -169,6 +173,6 @@ class OpenedOnUse implements SnapshotStore {
       await store.close();
       throw error;
     }
-    return new ObjectSnapshotStore(store, this.#pages);
+    return new ObjectSnapshotStore(store, this.#pages, { transfers: this.#transfers });
   }
 }
