@@ -28,7 +28,7 @@ export class S3Connection {
     const { credentialsDir, endpoint, region } = settings;
     this.client = new S3Client({
       forcePathStyle: settings.pathStyle,
-      retryStrategy: new Retries(),
+      retryStrategy: new Retries(limits.pauseMs),
       // undone is only what is sent for nothing; each round trip would be twice as long
       expectContinueHeader: false,
       // A stream that is cut is stored truncated by some servers unless it carries checksums.

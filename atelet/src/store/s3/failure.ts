@@ -91,10 +91,13 @@ function explain(settings: BucketSettings, error: unknown): string {
   if (otherRegion.includes(name) || status === 301) {
     return `the bucket is in another region than ${settings.region ?? "AWS_REGION says"}${said}: write region=… in the URL`;
   }
+  if (full.includes(name) || status === 507 || /no space left/i.test(said)) {
+    return `${server} has no space left: ${name}${said}: free or add space there`;
+  }
+  if (name === "RequestTimeTooSkewed") return `the clock of this node differs from the server's${said}: set it right`;
   if (status === 403) {
     return `${server} denies it to ${keys}: ${name}${said}: grant what docs/operations/stores.md lists`;
   }
-  if (name === "RequestTimeTooSkewed") return `the clock of this node differs from the server's${said}: set it right`;
   if (name === "CredentialsProviderError") {
     return "there are no credentials: name a folder with them in --store-credentials, or give the pod an identity";
   }
@@ -122,9 +125,6 @@ function explain(settings: BucketSettings, error: unknown): string {
   }
   if (mangled.includes(name)) {
     return `bytes are changed on their way to ${server} (${name}): see what is between, and use https`;
-  }
-  if (full.includes(name) || status === 507 || /no space left/i.test(said)) {
-    return `${server} has no space left: ${name}${said}: free or add space there`;
   }
   const number = status === undefined ? "" : ` ${status}`;
   return `${server} answered${number} ${name}${said}: see the server's log`;

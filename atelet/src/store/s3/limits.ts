@@ -22,6 +22,8 @@ export interface S3Limits {
   /** Its sixteen siblings on a link of 100 KB/s each carry more. */
   leastBytesPerSecond: number;
   connectMs: number;
+  /** Before the first repetition of a request; each further pause is three times as long. */
+  pauseMs: number;
 }
 
 export const defaultLimits: S3Limits = {
@@ -37,6 +39,7 @@ export const defaultLimits: S3Limits = {
   idleMs: 20_000,
   leastBytesPerSecond: 2 << 10,
   connectMs: 5_000,
+  pauseMs: 100,
 };
 
 /** S3 takes no more parts of one object. */

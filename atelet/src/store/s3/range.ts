@@ -46,8 +46,11 @@ export async function fetchInto(
   if (options.sizeBytes !== undefined && total !== sizeBytes) {
     throw damaged(connection, key, `it has ${total} bytes, written were ${sizeBytes}`);
   }
+  if (total < end) throw damaged(connection, key, `it has ${total} bytes, ${end} are needed`);
   if (first !== offset || lengthBytes !== into.length) {
-    throw damaged(connection, key, `${lengthBytes} bytes at ${first} came, asked were ${into.length} at ${offset}`);
+    const message = `${lengthBytes} bytes at ${first} came, asked were ${into.length} at ${offset}`;
+    // nothing is known of the object by that
+    throw Object.assign(new Error(message), { code: "MalformedAnswer" });
   }
 }
 

@@ -26,10 +26,8 @@ class Tries {
 
 /** Repetitions of one request. */
 const maxRetries = 4;
-/** Before the first repetition; each further pause is three times as long. */
-const pauseMs = 100;
-/** If the server asks for fewer requests. */
-const throttledPauseMs = 500;
+/** So many times as long are pauses if the server asks for fewer requests. */
+const throttledFactor = 5;
 const maxPauseMs = 20_000;
 /** Repetitions that may fail before one succeeds, of all requests of a store together. */
 const budget = 40;
@@ -57,11 +55,16 @@ const passes = [
  * request, while one that fails now and then is used as ever: a success gives back what its request took, and one more.
  */
 export class Retries {
+  readonly #pauseMs: number;
   readonly #random: () => number;
   #left = budget;
 
-  /** @param random from 0 to 1. */
-  constructor(random: () => number = Math.random) {
+  /**
+   * @param pauseMs before the first repetition; each further one is three times as long.
+   * @param random from 0 to 1.
+   */
+  constructor(pauseMs: number, random: () => number = Math.random) {
+    this.#pauseMs = pauseMs;
     this.#random = random;
   }
 
@@ -79,7 +82,7 @@ export class Retries {
       return Promise.reject(new Error("not to be repeated"));
     }
     this.#left -= 1;
-    const first = failed.errorType === "THROTTLING" ? throttledPauseMs : pauseMs;
+    const first = this.#pauseMs * (failed.errorType === "THROTTLING" ? throttledFactor : 1);
     const grown = Math.min(first * 3 ** done, maxPauseMs);
     const asked = failed.retryAfterHint === undefined ? 0 : failed.retryAfterHint.getTime() - Date.now();
     const pause = Math.max(grown * (0.5 + 0.5 * this.#random()), Math.min(asked, maxPauseMs));

@@ -127,7 +127,7 @@ export class Transport implements Handler {
   }
 
   async #connect(request: Request, signal: AbortSignal | undefined): Promise<Wire> {
-    let wire: Wire | undefined;
+    let take = (_bytes: Buffer): void => undefined;
     const secure = request.protocol === "https:";
     const host = request.hostname.replace(/^\[|\]$/g, "");
     const ca = this.#authorities();
@@ -141,7 +141,7 @@ export class Transport implements Handler {
       onread: {
         buffer: this.#shared,
         callback: (lengthBytes: number): boolean => {
-          wire?.take(this.#shared.subarray(0, lengthBytes));
+          take(this.#shared.subarray(0, lengthBytes));
           return true;
         },
       },
@@ -153,7 +153,10 @@ export class Transport implements Handler {
       this.#session = session;
     });
     await this.#connected(socket, secure ? "secureConnect" : "connect", signal);
-    wire = new Wire(socket, this.#limits);
+    const wire = new Wire(socket, this.#limits);
+    take = (bytes) => {
+      wire.take(bytes);
+    };
     return wire;
   }
 
