@@ -8,12 +8,19 @@ import { type LocalPages, type Packed } from "@substrate/atelet/pages/pages.ts";
 import { captureSeries, type Series } from "./page-series.ts";
 import { median } from "./statistics.ts";
 
+// of a page table
+const TABLE_HEADER_BYTES = 64;
+const PAGE_HASH_BYTES = 16;
+
 /** Medians over the generations after the first, unless said otherwise. MiB are of the image. */
 export interface PagesRow {
   program: string;
   imageMib: number;
   /** Pages that the generation before didn't have, % of the image. */
   newPercent: number;
+  /** The same for pieces of 64 KiB and of 1 MiB: why pages are what is shared. */
+  newPercentOf64Kib: number;
+  newPercentOf1Mib: number;
   /** What an upload sends, % of the image. */
   sentPercent: number;
   /** All packs that the last generation names ÷ its image. */
@@ -150,6 +157,8 @@ function rowOf(
     program,
     imageMib: last.sizeBytes / 2 ** 20,
     newPercent: median(later.map(({ newPages, sizeBytes }) => (newPages * 4096 * 100) / sizeBytes)),
+    newPercentOf64Kib: newPercentOf(images, 16),
+    newPercentOf1Mib: newPercentOf(images, 256),
     sentPercent: median(later.map(({ storedBytes, sizeBytes }) => (storedBytes * 100) / sizeBytes)),
     storedOverImage: packs.bytesOf(last.packs) / last.sizeBytes,
     packs: last.packs.length,
@@ -167,6 +176,22 @@ function rowOf(
     rawSha256MibPerS: raw(last.sizeBytes, "sha256sum", [lastImage]),
     rawCopyMibPerS: raw(last.sizeBytes, "dd", [`if=${lastImage}`, `of=${lastImage}.copy`, "bs=1M", "status=none"]),
   };
+}
+
+/** Of each image, the pieces that the one before doesn't have anywhere; told by the hashes of their pages. */
+function newPercentOf(images: readonly string[], pagesPerPiece: number): number {
+  const pieces = images.map((image) => {
+    const hashes = readFileSync(local(image).table).subarray(TABLE_HEADER_BYTES).toString("hex");
+    const length = pagesPerPiece * 2 * PAGE_HASH_BYTES;
+    return Array.from({ length: Math.ceil(hashes.length / length) }, (_none, i) =>
+      hashes.slice(i * length, (i + 1) * length),
+    );
+  });
+  const shares = pieces.slice(1).map((later, i) => {
+    const before = new Set(pieces[i]);
+    return (later.filter((piece) => !before.has(piece)).length * 100) / later.length;
+  });
+  return median(shares);
 }
 
 function local(file: string): LocalPages {
