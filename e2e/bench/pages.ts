@@ -50,7 +50,7 @@ export interface PagesResult {
   rows: PagesRow[];
   /** Largest of the rows. */
   storedOverImage: number;
-  /** Largest of the rows: an upload's work on a later generation. */
+  /** Of a later generation's upload; the largest of the images of 100 MiB and more, where fixed costs don't count. */
   packCpuSPerGib: number;
   /** Growth of this process in the largest transfer. */
   transferPeakMib: number;
@@ -78,7 +78,7 @@ export async function pages({
       rounds: generations,
       rows,
       storedOverImage: Math.max(...rows.map((row) => row.storedOverImage)),
-      packCpuSPerGib: Math.max(...rows.map((row) => row.packCpuSPerGib)),
+      packCpuSPerGib: Math.max(...rows.filter(({ imageMib }) => imageMib >= 100).map((row) => row.packCpuSPerGib)),
       transferPeakMib: Math.max(...peaks),
     };
   } finally {
