@@ -128,6 +128,9 @@ export class Actor {
       changed: () => {
         changed(this);
       },
+      ended: () => {
+        this.#route.publish();
+      },
       during: (work) => node.urgency.during(work),
       fields: () => ({ epoch: record.grant.epoch, generation: this.generations.newest()?.generation ?? 0 }),
     });

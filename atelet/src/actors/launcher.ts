@@ -55,6 +55,8 @@ export interface Launched {
 export class Launcher {
   readonly #node: NodeContext;
   readonly #releases = new Set<Promise<void>>();
+  /** Control groups that are being removed, by sandbox: one of the same id is made only afterwards. */
+  readonly #groups = new Map<string, Promise<void>>();
 
   constructor(node: NodeContext) {
     this.#node = node;
@@ -142,24 +144,28 @@ export class Launcher {
     const { network, runtime, cgroups, log, signal } = this.#node;
     const { phases, program, restore, title } = options;
     await phases.run("network", () => network.open(slot));
-    await phases.run("ready", () =>
-      waitUntilReady({
-        host: slot.nodeAddress,
-        program,
-        restored: restore !== undefined,
-        deadlineMs: options.readyWithinMs,
-        alive: () => runtime.alive(id),
-        slow: (answer) => {
-          log.warn("not ready yet", { program: title, answer });
-        },
-        title,
-        signal,
-      }),
-    );
-    const [endpoints] = await phases.run("publish", () =>
-      Promise.all([this.publish(slot, program), cgroups.limitCpu(id, program.cpuMillis)]),
-    );
-    return { sandboxId: id, slot, endpoints };
+    // Its ports are made meanwhile; nobody is told of them before it is ready.
+    const [published, ready] = await Promise.allSettled([
+      phases.run("publish", () => this.publish(slot, program)),
+      phases.run("ready", () =>
+        waitUntilReady({
+          host: slot.nodeAddress,
+          program,
+          restored: restore !== undefined,
+          deadlineMs: options.readyWithinMs,
+          alive: () => runtime.alive(id),
+          slow: (answer) => {
+            log.warn("not ready yet", { program: title, answer });
+          },
+          title,
+          signal,
+        }),
+      ),
+    ]);
+    if (ready.status === "rejected") throw ready.reason;
+    if (published.status === "rejected") throw published.reason;
+    await cgroups.limitCpu(id, program.cpuMillis);
+    return { sandboxId: id, slot, endpoints: published.value };
   }
 
   async #orStopped(id: string, slot: Slot, options: LaunchOptions, launch: () => Promise<Launched>): Promise<Launched> {
@@ -208,9 +214,11 @@ export class Launcher {
     await network.block(slot);
     await runtime.delete(id);
     // Volumes are let go when this resolves.
-    await Promise.all([cgroups.remove(id), warmFolders.unmount(id), asleep && this.#park(slot, asleep)]);
+    await Promise.all([warmFolders.unmount(id), asleep && this.#park(slot, asleep)]);
+    const group = cgroups.remove(id);
+    this.#groups.set(id, group);
     // Taking a namespace apart costs 40 ms that nobody needs to wait for: the next start takes another slot.
-    const release = Promise.all([network.release(slot), warmFolders.remove(id)]).then(
+    const release = Promise.all([group, network.release(slot), warmFolders.remove(id)]).then(
       () => undefined,
       (error: unknown) => {
         log.error("what a sandbox had could not be removed; the next start of the atelet does it", {
@@ -221,7 +229,10 @@ export class Launcher {
       },
     );
     this.#releases.add(release);
-    void release.then(() => this.#releases.delete(release));
+    void release.then(() => {
+      this.#releases.delete(release);
+      if (this.#groups.get(id) === group) this.#groups.delete(id);
+    });
   }
 
   /** The actor sleeps either way: without its connections, if they can't be kept. */
@@ -257,6 +268,7 @@ export class Launcher {
   async #prepare(options: LaunchOptions, slot: Slot): Promise<SandboxSpec> {
     const { id, actor, program, image, files } = options;
     const { cgroups, network } = this.#node;
+    await this.#groups.get(id)?.catch(() => undefined);
     for (const { destination } of options.volumes) {
       await makeVolumeMountPoint(program.image, image.rootfsDir, destination);
     }

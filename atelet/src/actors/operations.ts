@@ -27,6 +27,8 @@ export interface OperationsOptions {
   changed: () => void;
   /** Fields of the timing line beside the phases. */
   fields: () => Record<string, unknown>;
+  /** Called when one is over, before that is saved. */
+  ended: () => void;
   /** Around what somebody waits for: work that can wait does. */
   during: (work: () => Promise<void>) => Promise<void>;
 }
@@ -128,6 +130,8 @@ export class Operations {
       finish(operation, failure);
       this.#keep(operation, phases.list());
     } else this.#unsettled = { id: operation.id, phases, sinceMs: performance.now() };
+    // Requests need not wait until it is written down that it has ended: what runs now is.
+    this.#options.ended();
     try {
       await save();
     } catch (error) {

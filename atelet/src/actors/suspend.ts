@@ -85,11 +85,14 @@ async function writeImage(options: CheckpointOptions, loan: Loan | undefined): P
   let direct = false;
   try {
     await phases.run("pause", async () => {
-      if (!running.cut) {
-        await node.network.block(running.slot);
-        await node.runtime.pause(sandboxId);
-      }
-      ({ direct } = await node.cgroups.moveToSnapshots(sandboxId, { lent: loan !== undefined }));
+      // The kernel makes who moves processes wait for all cores, some 11 ms: as long as a pause takes anyway.
+      const [moved, paused] = await Promise.allSettled([
+        node.cgroups.moveToSnapshots(sandboxId, { lent: loan !== undefined }),
+        running.cut ? undefined : standStill(node, running),
+      ]);
+      if (paused.status === "rejected") throw paused.reason;
+      if (moved.status === "rejected") throw moved.reason;
+      ({ direct } = moved.value);
     });
     await phases.run("checkpoint", async () => {
       if (options.fidelity === "Rootfs") await node.runtime.saveRootfs(sandboxId, join(dir, ROOTFS_TAR));
@@ -101,6 +104,11 @@ async function writeImage(options: CheckpointOptions, loan: Loan | undefined): P
     await undo(options, number, error);
     throw asSubstrateError(error);
   }
+}
+
+async function standStill(node: NodeContext, { slot, sandboxId }: Running): Promise<void> {
+  await node.network.block(slot);
+  await node.runtime.pause(sandboxId);
 }
 
 /** From the rename on the volumes as they are now belong to the generation: nothing may be written to them any more. */

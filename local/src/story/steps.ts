@@ -90,10 +90,12 @@ export function storySteps(): Step[] {
         strictEqual(await story.metric("atelet", 'substrate_ledger_bytes{kind="booked"}'), 0);
         strictEqual(await story.metric("atelet", "substrate_atelet_running_actors"), 0);
         for (const pod of new PodCgroup(story.cluster.id).folders()) {
-          // Sandboxes that wait for an actor are no actor's.
-          const waiting = new Set(readdirSync(join(story.cluster.nodeDir, "warm")));
-          for (const entry of readdirSync(join(pod, "actors"), { withFileTypes: true }))
-            ok(!entry.isDirectory() || waiting.has(entry.name), `${pod}/actors/${entry.name} is gone`);
+          await story.until(`${pod} has no group of an actor`, SOON_MS, () => {
+            // Sandboxes that wait for an actor are no actor's.
+            const waiting = new Set(readdirSync(join(story.cluster.nodeDir, "warm")));
+            const groups = readdirSync(join(pod, "actors"), { withFileTypes: true });
+            return Promise.resolve(groups.every((entry) => !entry.isDirectory() || waiting.has(entry.name)));
+          });
         }
       },
     },
