@@ -206,7 +206,7 @@ it("R6: a snapshot without a loan is written around the page cache, one with a l
   const checkpoint = vi.spyOn(node.runtime, "checkpoint");
   await suspend(actor);
   await actor.resume();
-  vi.spyOn(node.ledger, "take").mockReturnValueOnce(undefined);
+  vi.spyOn(node.ledger, "borrow").mockResolvedValueOnce(undefined);
   await suspend(actor);
   expect(checkpoint.mock.calls.map((call) => (call as unknown[])[2])).toEqual([{ direct: false }, { direct: true }]);
 });
