@@ -231,7 +231,7 @@ const node: NodeContext = {
   volumes: { mounts, jobs: volumeJobs, originsDir: inState("origins") },
   warm,
   warmFolders,
-  imageReads: new ImageReads({ cache: pageCache, tight, log }),
+  imageReads: new ImageReads(pageCache),
   startPlaces: new StartPlaces(availableParallelism()),
   urgency,
   snapshotSlots: pLimit(SNAPSHOT_SLOTS),

@@ -122,9 +122,7 @@ export class ActorSandbox {
       };
       record.envDigest = cold ? environment.digest : from.envDigest;
       record.crash = undefined;
-      // A golden snapshot's memory is what the next actor begins with.
-      const own = from.origin === undefined ? restore?.imageDir : undefined;
-      this.#watchLoad(this.#running, from.release, own);
+      this.#watchLoad(this.#running, from.release);
       node.warm.started({ key: warmKey(program), shape });
     } catch (error) {
       await volumes.detach();
@@ -329,16 +327,14 @@ export class ActorSandbox {
       was.fromOrigin === undefined
         ? generations.local(was.fromGeneration) && generations.pin(was.fromGeneration)
         : node.origins.holdLoaded(was.fromOrigin)?.release;
-    const own = was.cold || was.fromOrigin !== undefined ? undefined : generations.path(was.fromGeneration);
-    this.#watchLoad(running, unpin, own);
+    this.#watchLoad(running, unpin);
     log.info("adopted", { paused, cut, slot: slot.index });
   }
 
   /** The files of a background restore stay until its load has ended well; a load that fails is a crash (design.md §6). */
-  #watchLoad(running: Running, unpin: (() => Promise<void>) | undefined, imageDir: string | undefined): void {
-    const { node, log, idle, generations, record } = this.#options;
+  #watchLoad(running: Running, unpin: (() => Promise<void>) | undefined): void {
+    const { log, idle, generations, record } = this.#options;
     running.load.ended
-      .then(() => (imageDir === undefined ? undefined : node.imageReads.loaded(imageDir)))
       .catch(async (error: unknown) => {
         // A suspend under way finds it by itself; a resume under way ends first.
         await idle();

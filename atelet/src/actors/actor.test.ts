@@ -535,16 +535,16 @@ describe("reading an image", () => {
     await suspend(actor);
     const load = Promise.withResolvers<undefined>();
     node.runtime.hold.load = load.promise.then(() => undefined);
-    const loaded = vi.spyOn(node.context.imageReads, "loaded");
+    const dropped = vi.spyOn(node.context.writeBack, "dropIfTight");
     const wait = vi.spyOn(node.runtime, "waitRestored");
     await actor.resume();
     await vi.waitFor(() => {
       expect(wait).toHaveBeenCalled();
     });
-    expect(loaded).not.toHaveBeenCalled();
+    expect(dropped).not.toHaveBeenCalled();
     load.resolve(undefined);
     await vi.waitFor(() => {
-      expect(loaded.mock.calls).toEqual([[actor.generations.path(1)]]);
+      expect(dropped).toHaveBeenCalledOnce();
     });
   });
 });

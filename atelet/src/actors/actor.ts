@@ -16,6 +16,7 @@ import { lastLines } from "./output-log.ts";
 import { describeNextStart } from "./next-start.ts";
 import { type NodeContext } from "./node-context.ts";
 import { Operations } from "./operations.ts";
+import { warmKey } from "./placement.ts";
 import { ReadyzWatch } from "./readyz-watch.ts";
 import { type ActorFiles, type ActorRecord, type Generation, sandboxIdOf, type StoredPrefix } from "./record.ts";
 import { upgradePending } from "./refusals.ts";
@@ -213,7 +214,11 @@ export class Actor {
 
   /** A grant: the caller has checked session and epoch. Durable when it resolves. */
   async assign(assignment: Assignment): Promise<void> {
-    if (assignment.program.revision !== this.record.program.revision) this.#lives.forgive();
+    const { program } = this.record;
+    if (assignment.program.revision !== program.revision) {
+      this.#lives.forgive();
+      this.#node.warm.forget(warmKey(program));
+    }
     await this.#terms.assign(assignment);
     const { running } = this.#sandbox;
     if (running?.cut !== true) return;

@@ -454,7 +454,7 @@ export class TestNode {
       outputs: new Outputs({ sink: undefined, passed: () => undefined, dropped: () => undefined, log }),
       volumes: { mounts: this.mounts, jobs: this.#jobs, originsDir: join(this.dir, "origins") },
       warm: this.warm,
-      imageReads: new ImageReads({ cache: cleanCache, tight: () => Promise.resolve(false), log }),
+      imageReads: new ImageReads(cleanCache),
       startPlaces: new StartPlaces(2),
       warmFolders,
       urgency,

@@ -63,8 +63,22 @@ describe("a sandbox that waits", () => {
   it("is not taken by another revision, nor by a cold start", async () => {
     const actor = await asleepWithWarm();
     await node.actors.assign(assignment({ epoch: 2, session: "s1" }, { program: program({ revision: "r2" }) }));
+    await waiting(0);
     await actor.resume({ from: { kind: "boot" } });
     expect(node.warmOutcomes).not.toContain("taken");
+  });
+
+  it("is not made again and again where it cannot be made", async () => {
+    const actor = await granted();
+    const create = vi.spyOn(node.runtime, "create").mockRejectedValue(new SubstrateError("INTERNAL", "no image"));
+    await actor.resume();
+    await vi.waitFor(() => {
+      expect(create).toHaveBeenCalledOnce();
+    });
+    node.warm.fill();
+    await suspend(actor);
+    expect(create).toHaveBeenCalledOnce();
+    expect(node.ledger.state().warmBytes).toBe(0);
   });
 
   it("if the restore into it fails, a new one is tried, once", async () => {

@@ -72,7 +72,7 @@ export class WarmSlots {
     this.fill();
   }
 
-  /** The program of this key will be started no more, in this form. */
+  /** A newer revision has taken its place for an actor; others that are still started of it say so again. */
   forget(key: string): void {
     this.#shapes.delete(key);
     this.fill();
@@ -208,6 +208,8 @@ export class WarmSlots {
         stderrPath: made.folder.output,
       });
     } catch (error) {
+      // Its image may be gone: not again before it was started once more.
+      this.#shapes.delete(key);
       await this.#remove(made);
       throw error;
     }
