@@ -109,7 +109,7 @@ async function rawLoop({ sandbox, imagesDir }: RawProgram, endMs: number): Promi
   const places = [sandbox.runscPath, sandbox.rootDir, id, bundleDir, imagesDir, basename(netnsPath)];
   const child = spawn(
     "sh",
-    [join(import.meta.dirname, "cycles-raw.sh"), ...places, inside, gateway, `${CHURN_MIB}`, `${endMs}`],
+    [join(import.meta.dirname, "cycles-raw.sh"), ...places, inside, gateway, `${CHURN_MIB}`, `${Math.round(endMs)}`],
     { stdio: ["ignore", "pipe", "pipe"], timeout: endMs - Date.now() + GRACE_MS, killSignal: "SIGKILL" },
   );
   const ended = new Promise<number | null>((resolve, reject) => {

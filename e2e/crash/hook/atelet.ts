@@ -116,6 +116,21 @@ function commandOf(program: unknown, args: unknown): string {
   return [name, ...words.filter((word) => !word.startsWith("-") && !word.startsWith("/"))].join(" ").slice(0, 80);
 }
 
+/** runsc is started without node:child_process. */
+async function patchChildren(points: CrashPoints): Promise<void> {
+  const { Children } = await import("@substrate/atelet/sandbox/gvisor/children.ts");
+  patch(Children.prototype, "start", (original) => {
+    return function (this: unknown, ...args) {
+      const { program, args: words } = args[0] as { program: string; args: string[] };
+      const command = commandOf(program, words);
+      points.reach(`spawn ${command}`);
+      const child = original.apply(this, args);
+      points.reach(`during ${command}`);
+      return child;
+    };
+  });
+}
+
 function patchProcesses(points: CrashPoints): void {
   patch(childProcess, "spawn", (original) => {
     return function (this: unknown, ...args) {
@@ -197,6 +212,7 @@ export async function patchAtelet(points: CrashPoints): Promise<void> {
   await handle.close();
   patchFiles(points, handles);
   patchProcesses(points);
+  await patchChildren(points);
   patchWorkers(points);
   patchAnswers(points);
   syncBuiltinESMExports();

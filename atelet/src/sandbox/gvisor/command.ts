@@ -1,5 +1,6 @@
-import { spawn } from "node:child_process";
+import { constants } from "node:os";
 import { readFile } from "node:fs/promises";
+import { type Child, type ChildExit, type Children } from "./children.ts";
 
 /** Where a sandbox's stdout and stderr go: file descriptors that runsc hands to the sandbox. */
 export interface SandboxStdio {
@@ -30,20 +31,8 @@ class RunscError extends Error {
   }
 }
 
-/** Bytes of captured output kept: an error of runsc is one line, a flood would only fill memory. */
-const captureLimit = 16 * 1024;
-
 /** Characters of runsc's own words in an error message. */
 const messageLimit = 400;
-
-function capture(stream: NodeJS.ReadableStream | null): () => string {
-  let text = "";
-  stream?.setEncoding("utf8");
-  stream?.on("data", (chunk: string) => {
-    if (text.length < captureLimit) text += chunk.slice(0, captureLimit - text.length);
-  });
-  return () => text.trim();
-}
 
 /** The first line, shortened: a failed restore comes with goroutine traces of many kilobytes. */
 function brief(text: string): string {
@@ -68,7 +57,8 @@ export async function lastLoggedError(logPath: string): Promise<string> {
  * @returns what the command wrote to stdout, empty with `stdio`.
  * @throws RunscError
  */
-export function runsc(
+export async function runsc(
+  children: Children,
   runscPath: string,
   logPath: string,
   flags: readonly string[],
@@ -76,45 +66,46 @@ export function runsc(
   options: RunscOptions,
 ): Promise<string> {
   const { stdio, timeoutMs } = options;
-  const argv = [...flags, `--log=${logPath}`, "--log-format=json", ...(options.flags ?? []), ...subcommand];
-  return new Promise((resolve, reject) => {
-    const child = spawn(runscPath, argv, {
-      cwd: options.cwd ?? "/",
-      env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin" },
-      stdio: ["ignore", stdio?.stdoutFd ?? "pipe", stdio?.stderrFd ?? "pipe"],
-    });
-    const stdout = capture(child.stdout);
-    const stderr = capture(child.stderr);
-    let timedOut = false;
-    const timer = setTimeout(() => {
-      timedOut = true;
-      child.kill("SIGKILL");
-    }, timeoutMs);
-    child.once("error", (error) => {
-      clearTimeout(timer);
-      reject(new RunscError(`cannot start ${runscPath}: ${error.message}`, undefined, false));
-    });
-    // "close" comes after the pipes' end; with stdio of the sandbox there are no pipes
-    child.once("close", (code, signal) => {
-      clearTimeout(timer);
-      if (code === 0) {
-        resolve(stdout());
-        return;
-      }
-      const name = `runsc ${subcommand[0] ?? ""}`;
-      const how = timedOut
-        ? `did not end within ${timeoutMs} ms and was killed`
-        : `failed (${code === null ? (signal ?? "signal") : `exit code ${code}`})`;
-      const said = stdio === undefined ? Promise.resolve(stderr()) : lastLoggedError(logPath);
-      said.then(
-        (text) => {
-          reject(new RunscError(`${name} ${how}${text === "" ? "" : `: ${brief(text)}`}`, code ?? undefined, timedOut));
-        },
-        (error: unknown) => {
-          const why = error instanceof Error ? error.message : String(error);
-          reject(new RunscError(`${name} ${how}; its log is unreadable: ${why}`, code ?? undefined, timedOut));
-        },
-      );
-    });
+  const child = started(children, runscPath, {
+    args: [...flags, `--log=${logPath}`, "--log-format=json", ...(options.flags ?? []), ...subcommand],
+    cwd: options.cwd ?? "/",
+    stdio,
   });
+  const limit = { passed: false };
+  const timer = setTimeout(() => {
+    limit.passed = true;
+    process.kill(child.pid, "SIGKILL");
+  }, timeoutMs);
+  const exit = await child.ended;
+  clearTimeout(timer);
+  if (exit.exitCode === 0) return exit.stdout.trim();
+  const name = `runsc ${subcommand[0] ?? ""}`;
+  const how = limit.passed ? `did not end within ${timeoutMs} ms and was killed` : `failed (${ending(exit)})`;
+  let said: string;
+  try {
+    said = stdio === undefined ? exit.stderr.trim() : await lastLoggedError(logPath);
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw new RunscError(`${name} ${how}; its log is unreadable: ${why}`, exit.exitCode, limit.passed);
+  }
+  throw new RunscError(`${name} ${how}${said === "" ? "" : `: ${brief(said)}`}`, exit.exitCode, limit.passed);
+}
+
+function started(
+  children: Children,
+  program: string,
+  { args, cwd, stdio }: { args: readonly string[]; cwd: string; stdio: SandboxStdio | undefined },
+): Child {
+  try {
+    const env = { PATH: "/usr/sbin:/usr/bin:/sbin:/bin" };
+    return children.start({ program, args, cwd, env, ...(stdio && { output: stdio }) });
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw new RunscError(`cannot start ${program}: ${why}`, undefined, false);
+  }
+}
+
+function ending({ exitCode, signal }: ChildExit): string {
+  if (exitCode !== undefined) return `exit code ${exitCode}`;
+  return Object.entries(constants.signals).find(([, number]) => number === signal)?.[0] ?? "signal";
 }

@@ -20,6 +20,7 @@ import {
   type SandboxStatus,
 } from "../sandbox.ts";
 import { writeBundle } from "./bundle.ts";
+import { Children } from "./children.ts";
 import { type RunscOptions, runsc, type SandboxStdio } from "./command.ts";
 import { Execs } from "./execs.ts";
 import { imageSize, removeImage } from "./image.ts";
@@ -61,6 +62,7 @@ const warmBuild = /-substrate\.([2-9]|\d{2,})$/;
 /** gVisor's runsc (systrap) as a sandbox class. One object per atelet; it adopts what an earlier one left. */
 export class GvisorRuntime implements SandboxRuntime {
   readonly #runscPath: string;
+  readonly #children = new Children();
   readonly #root: string;
   readonly #base: string;
   readonly #records: string;
@@ -156,7 +158,9 @@ export class GvisorRuntime implements SandboxRuntime {
   }
 
   async #readVersion(): Promise<SandboxCapabilities> {
-    const text = await runsc(this.#runscPath, "/dev/null", [], ["--version"], { timeoutMs: timeouts.version });
+    const text = await runsc(this.#children, this.#runscPath, "/dev/null", [], ["--version"], {
+      timeoutMs: timeouts.version,
+    });
     let version = /^runsc version (\S+)/.exec(text)?.[1] ?? "";
     if (version === "" || version === "VERSION_MISSING") {
       // an unstamped build can't tell itself from another: take its content
@@ -397,7 +401,7 @@ export class GvisorRuntime implements SandboxRuntime {
   }
 
   async #runsc(id: string, subcommand: readonly string[], options: RunscOptions): Promise<string> {
-    const command = runsc(this.#runscPath, this.#logPath(id), this.#flags(), subcommand, options);
+    const command = runsc(this.#children, this.#runscPath, this.#logPath(id), this.#flags(), subcommand, options);
     const underWay = this.#commands.get(id) ?? new Set();
     this.#commands.set(id, underWay.add(command));
     try {
