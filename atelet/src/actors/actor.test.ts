@@ -86,9 +86,13 @@ describe("suspend and resume", () => {
     expect(actor.state).toBe("SUSPENDED");
     expect(node.ledger.state().bookedBytes).toBe(0);
     expect(node.runtime.sandboxes.size + node.network.used.size).toBe(0);
-    await vi.waitFor(() => {
-      expect(storage(actor)).toEqual(["1 COMPLETED"]);
-    });
+    // the threads of the page engine begin with the first test
+    await vi.waitFor(
+      () => {
+        expect(storage(actor)).toEqual(["1 COMPLETED"]);
+      },
+      { timeout: 10_000 },
+    );
     await actor.resume();
     expect(node.runtime.only().memory).toBe(5);
   });

@@ -18,8 +18,9 @@ export class Digests {
 
   /** Of a generation that was just written. */
   take(generation: number): void {
-    if (this.#running.has(generation) || this.#ended.signal.aborted) return;
     const { generations, log } = this.#context;
+    const taken = generations.local(generation)?.seal !== undefined;
+    if (taken || this.#running.has(generation) || this.#ended.signal.aborted) return;
     const unpin = generations.pin(generation);
     const work = this.#take(generation)
       .catch((error: unknown) => {
@@ -39,7 +40,7 @@ export class Digests {
 
   /** Resolves when they were taken, or could not be. */
   async ready(generation: number): Promise<void> {
-    if (this.#context.generations.local(generation)?.seal === undefined) this.take(generation);
+    this.take(generation);
     await this.#running.get(generation);
   }
 

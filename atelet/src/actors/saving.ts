@@ -23,6 +23,14 @@ export interface SavingOptions extends ActorContext {
   closeGate: () => number;
 }
 
+export interface SuspendHow {
+  /** Requests that are still open are cut. */
+  force: boolean;
+  fidelity: Fidelity;
+  /** Whether somebody waits until it is in the store. */
+  sync: boolean;
+}
+
 /** Makes generations of one running actor: one that it sleeps on, or one that it goes on after (design.md §5). */
 export class Saving {
   readonly #options: SavingOptions;
@@ -32,7 +40,7 @@ export class Saving {
   }
 
   /** Throws REQUESTS_OPEN, or what the checkpoint throws: then the actor runs on, or has crashed. */
-  async suspend(phases: Phases, { force, fidelity }: { force: boolean; fidelity: Fidelity }): Promise<void> {
+  async suspend(phases: Phases, { force, fidelity, sync }: SuspendHow): Promise<void> {
     const { node, name, record, volumes, sandbox, uploader, digests, lives, watch, closeGate } = this.#options;
     const running = this.#running();
     watch.end();
@@ -55,6 +63,8 @@ export class Saving {
     record.crash = undefined;
     lives.slept();
     const { generation, epoch } = saved;
+    // Somebody waits for the store: it begins while the sandbox ends.
+    if (sync) uploader.hurry(generation);
     // Another fidelity starts a program cold: it knows nothing of them.
     const asleep = fidelity === "Memory" ? { actor: record.actor.uid, generation, epoch } : undefined;
     await phases.run("teardown", () => sandbox.stop(running, asleep));

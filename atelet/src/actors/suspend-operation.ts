@@ -43,7 +43,9 @@ export class SuspendOperation {
     if (operations.type === "RESUME") throw busy(name);
     if (operations.type === "SUSPEND") await operations.done();
     else if (sandbox.running !== undefined && this.#isUnsaved(targetGeneration)) {
-      await operations.run("SUSPEND", operationId, mode, (phases) => saving.suspend(phases, { force, fidelity }));
+      await operations.run("SUSPEND", operationId, mode, (phases) =>
+        saving.suspend(phases, { force, fidelity, sync: mode === "SYNC" }),
+      );
     } else operations.instant("SUSPEND", operationId, mode);
     const newest = generations.newest();
     if (mode === "SYNC") await this.#flush(newest, operationId);
@@ -56,7 +58,7 @@ export class SuspendOperation {
     await operations.idle();
     if (sandbox.running !== undefined) {
       await operations.run("SUSPEND", randomUUID(), "ASYNC", (phases) =>
-        saving.suspend(phases, { force: true, fidelity: "Memory" }),
+        saving.suspend(phases, { force: true, fidelity: "Memory", sync: false }),
       );
     }
     await sandbox.settled();

@@ -63,7 +63,7 @@ export class TagOperation {
       await saving.goOn(phases, uid);
       return;
     }
-    await saving.suspend(phases, { force: false, fidelity: "Memory" });
+    await saving.suspend(phases, { force: false, fidelity: "Memory", sync: false });
     const newest = generations.newest();
     if (newest !== undefined) tagging.decide(uid, newest);
     try {

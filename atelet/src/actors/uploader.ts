@@ -69,6 +69,11 @@ export class Uploader {
     });
   }
 
+  /** As flush, for who calls that a little later, and hears then what came of it. */
+  hurry(generation: number): void {
+    this.flush(generation).catch(() => undefined);
+  }
+
   /** Waits for an upload under way; none starts until the returned function is called. */
   async pause(): Promise<() => void> {
     this.#paused += 1;
