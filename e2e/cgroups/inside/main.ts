@@ -70,7 +70,7 @@ async function machineSeries(): Promise<void> {
     const child = await startContainer("pod", { ownCgroups: true, privileged: true }, "pod");
     const ended = end(child);
     try {
-      await Promise.race([ended, eventually(podIsReady, { deadlineMs: 300_000 })]);
+      await Promise.race([ended, eventually(podIsReady, { deadlineMs: 600_000 })]);
       const seen = await execInContainer("pod", ["/bin/busybox", "cat", "/proc/self/cgroup"]);
       match(seen, /^0::\/supervisor$/m);
     } finally {

@@ -16,7 +16,15 @@ const changing = [
   ...["symlink", "truncate", "unlink", "utimes"],
 ];
 /** These look: what they do to the kernel or a file is nothing. */
-const lookingMethods = new Set(["nftList", "linkMtu", "slotIndices", "netnsUsable", "inspect", "measure"]);
+const lookingMethods = new Set([
+  "nftList",
+  "linkMtu",
+  "slotIndices",
+  "netnsUsable",
+  "inspect",
+  "measure",
+  "heldUnlinkedBytes",
+]);
 const inFlightMs = 50;
 
 function patch(owner: object, name: string, make: (original: Call) => Call): void {
