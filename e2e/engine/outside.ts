@@ -17,14 +17,16 @@ server.listen(${PORT});
 
 /** A machine that actors may talk to, in a network namespace of its own, with a server on it. */
 export class Outside {
+  readonly host: string;
   /** `HOST:PORT` of its server. */
   readonly address: string;
   readonly #netns: string;
   readonly #server: ChildProcess;
   readonly #forwarded: string;
 
-  private constructor(own: { address: string; netns: string; server: ChildProcess; forwarded: string }) {
-    this.address = own.address;
+  private constructor(own: { host: string; netns: string; server: ChildProcess; forwarded: string }) {
+    this.host = own.host;
+    this.address = `${own.host}:${PORT}`;
     this.#netns = own.netns;
     this.#server = own.server;
     this.#forwarded = own.forwarded;
@@ -44,9 +46,9 @@ export class Outside {
     await run("ip", ["addr", "add", `${host}/30`, "dev", veth]);
     await run("ip", ["link", "set", veth, "up"]);
     await run("ip", ["-n", netns, "addr", "add", `${inside}/30`, "dev", "eth0"]);
-    await run("ip", ["-n", netns, "link", "set", "eth0", "up"]);
+    for (const link of ["lo", "eth0"]) await run("ip", ["-n", netns, "link", "set", link, "up"]);
     const server = spawn("nsenter", [`--net=/run/netns/${netns}`, process.execPath, "-e", SERVER], { stdio: "ignore" });
-    const outside = new Outside({ address: `${inside}:${PORT}`, netns, server, forwarded });
+    const outside = new Outside({ host: inside, netns, server, forwarded });
     try {
       await eventually(async () => (await fetch(`http://${outside.address}/`)).text(), { deadlineMs: 10_000 });
     } catch (error) {
@@ -54,6 +56,11 @@ export class Outside {
       throw error;
     }
     return outside;
+  }
+
+  /** The file of its network namespace. */
+  get netns(): string {
+    return `/run/netns/${this.#netns}`;
   }
 
   async close(): Promise<void> {

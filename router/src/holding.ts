@@ -46,7 +46,10 @@ export class Holding {
     return this.#attached;
   }
 
-  /** Takes a Route over and, if it closes a gate, acknowledges it at once with the count of this moment. */
+  /**
+   * Takes a Route over and, if it closes a gate, lets go of connections that carry nothing and acknowledges it at once
+   * with the count of this moment.
+   */
   apply(route: Route): void {
     this.#attached = true;
     this.route = route;
@@ -57,6 +60,7 @@ export class Holding {
     );
     this.#discard(kept.filter((upstream) => !this.upstreams.includes(upstream)));
     if (route.state === "ROUTE_STATE_GATED") {
+      for (const upstream of this.upstreams) upstream.closeIdle();
       this.#closedGate = route.gateId;
       this.#report();
     }

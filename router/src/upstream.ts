@@ -21,7 +21,10 @@ export class Upstream {
   readonly address: string;
   readonly port: number;
   readonly origin: string;
-  readonly pool: Pool;
+  readonly #options: UpstreamOptions;
+  #pool: Pool;
+  /** Pools whose last requests are still under way. */
+  readonly #ending = new Set<Pool>();
   readonly #open = new Set<OpenOnUpstream>();
 
   constructor(endpoint: Endpoint, options: UpstreamOptions) {
@@ -30,16 +33,12 @@ export class Upstream {
     this.address = endpoint.address;
     this.port = endpoint.port;
     this.origin = `http://${endpoint.address}:${endpoint.port}`;
-    this.pool = new Pool(this.origin, {
-      // Bounded by what the router accepts; a bound here would be a second, invisible queue.
-      connections: null,
-      pipelining: 1,
-      headersTimeout: options.headersTimeoutMs,
-      // An event stream may be silent for hours.
-      bodyTimeout: 0,
-      connectTimeout: options.connectTimeoutMs,
-      factory: (origin, clientOptions) => new UpstreamClient(origin, clientOptions),
-    });
+    this.#options = options;
+    this.#pool = this.#newPool();
+  }
+
+  get pool(): Pool {
+    return this.#pool;
   }
 
   is(endpoint: Endpoint): boolean {
@@ -49,6 +48,21 @@ export class Upstream {
       this.containerPort === endpoint.containerPort &&
       this.portName === endpoint.portName
     );
+  }
+
+  /**
+   * Closes connections that carry nothing, and the others after what they carry: its program falls asleep, maybe, with
+   * what it has open, and would find them dead.
+   */
+  closeIdle(): void {
+    const before = this.#pool;
+    this.#pool = this.#newPool();
+    this.#ending.add(before);
+    // Destroyed meanwhile, it is closed too.
+    const ended = (): void => {
+      this.#ending.delete(before);
+    };
+    before.close().then(ended, ended);
   }
 
   enter(open: OpenOnUpstream): void {
@@ -65,7 +79,20 @@ export class Upstream {
    */
   discard(reason: Error): void {
     for (const open of [...this.#open]) open.cut();
-    void this.pool.destroy(reason);
+    for (const pool of [this.#pool, ...this.#ending]) void pool.destroy(reason);
+  }
+
+  #newPool(): Pool {
+    return new Pool(this.origin, {
+      // Bounded by what the router accepts; a bound here would be a second, invisible queue.
+      connections: null,
+      pipelining: 1,
+      headersTimeout: this.#options.headersTimeoutMs,
+      // An event stream may be silent for hours.
+      bodyTimeout: 0,
+      connectTimeout: this.#options.connectTimeoutMs,
+      factory: (origin, clientOptions) => new UpstreamClient(origin, clientOptions),
+    });
   }
 }
 

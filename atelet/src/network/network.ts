@@ -51,7 +51,8 @@ export interface ActorNetwork {
    */
   park(slot: Slot, image: SleepingImage): Promise<void>;
   /**
-   * Gives a blocked slot that holds nothing the address that is parked for this very image: once.
+   * Gives a blocked slot that holds nothing the address that is parked for this very image: once. Packets pass from then
+   * on, but the bare namespace's answers, until it is opened.
    * @returns the slot with that address; undefined if there is none.
    */
   unpark(slot: Slot, image: SleepingImage): Promise<Slot | undefined>;

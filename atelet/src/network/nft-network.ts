@@ -128,13 +128,13 @@ export class NftActorNetwork implements ActorNetwork {
     if (parked === undefined) return undefined;
     const { nodeAddress } = parked;
     try {
+      await this.#quick.call(`address of network slot ${index}`, "routeAddress", index, nodeAddress);
       await this.#nft(index, "unpark an address in", rules.unpark(linkNameOf(index), nodeAddress));
     } catch (error) {
       await this.#drop([parked]);
       throw error;
     }
     this.#addresses.set(index, nodeAddress);
-    await this.#quick.call(`address of network slot ${index}`, "routeAddress", index, nodeAddress);
     return this.#slot(index, nodeAddress);
   }
 

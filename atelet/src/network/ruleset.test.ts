@@ -33,7 +33,7 @@ describe("renderRuleset", () => {
   it("denies private ranges and those of the flags; keeps elements of actors and routers", () => {
     const text = renderRuleset(options);
     expect(text).toMatch(/add element ip ate denied \{ .*10\.0\.0\.0\/8.*192\.168\.0\.0\/16.*203\.0\.113\.0\/24 \}/);
-    expect(text).not.toMatch(/(flush|delete) (set|map|table) ip ate ?(src|dn|blk|asleep|routers|recent)?$/m);
+    expect(text).not.toMatch(/(flush|delete) (set|map|table) ip ate ?(src|dn|blk|asleep|waking|routers|recent)?$/m);
   });
 
   it("makes no empty element lists, which nft refuses", () => {
@@ -60,6 +60,8 @@ describe("elements", () => {
       "delete element ip ate asleep { 100.64.0.7 }",
       'add element ip ate blk { "a7" }',
       'delete element ip ate blk { "a7" }',
+      'add element ip ate waking { "a7" }',
+      'delete element ip ate waking { "a7" }',
     ]);
   });
 });

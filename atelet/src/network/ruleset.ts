@@ -49,6 +49,7 @@ table ip ${tableName} {
  set resolvers { type ipv4_addr; }
  set blk { type ifname; }
  set asleep { type ipv4_addr; }
+ set waking { type ifname; }
  chain c_raw { type filter hook prerouting priority -310; policy accept; }
  chain c_pre { type nat hook prerouting priority dstnat; policy accept; }
  chain c_forward { type filter hook forward priority 0; policy drop; }
@@ -61,6 +62,8 @@ ${elements("denied", [...alwaysDenied, ...options.denyCidrs])}${elements("resolv
 table ip ${tableName} {
  chain c_raw {
   iifname @blk drop
+  iifname @waking tcp flags & rst == rst drop
+  iifname @waking meta l4proto icmp drop
   iifname "a*" ip saddr != ${interior.address} drop
   iifname "a*" ip saddr set iifname map @src
   iifname "a*" ip saddr ${interior.address} drop
@@ -119,7 +122,7 @@ export function removeSlot(link: string, nodeAddress: string | undefined): strin
     nodeAddress === undefined
       ? ""
       : `${addSlot(link, nodeAddress)}delete element ip ${tableName} src { "${link}" }\n${wake(nodeAddress)}`;
-  return `${source}${unblock(link)}`;
+  return `${source}${unblock(link)}${awake(link)}`;
 }
 
 /** @param nodeAddress absent: it was parked. */
@@ -128,13 +131,18 @@ export function block(link: string, nodeAddress?: string): string {
 }
 
 export function open(link: string, nodeAddress: string): string {
-  return `${unblock(link)}${wake(nodeAddress)}`;
+  return `${unblock(link)}${awake(link)}${wake(nodeAddress)}`;
 }
 
 /** Its peers hear that the address can't be reached now. @param mark what the next atelet is to know of it */
 function asleep(nodeAddress: string, mark?: string): string {
   const comment = mark === undefined ? "" : ` comment "${mark}"`;
   return `add element ip ${tableName} asleep { ${nodeAddress}${comment} }\n`;
+}
+
+/** Its own stack answers again. */
+function awake(link: string): string {
+  return `add element ip ${tableName} waking { "${link}" }\ndelete element ip ${tableName} waking { "${link}" }\n`;
 }
 
 function unblock(link: string): string {
@@ -150,11 +158,15 @@ export function park(link: string, nodeAddress: string, mark: string): string {
   return `delete element ip ${tableName} src { "${link}" }\n${wake(nodeAddress)}${asleep(nodeAddress, mark)}`;
 }
 
-/** It stays asleep, but without its mark: whatever becomes of this restore, there is no second one with the address. */
+/**
+ * Without its mark, whatever becomes of this restore, there is no second one with the address. Packets pass from now on:
+ * what the program has to send again, it sends when its stack comes to life, and would not soon send a second time. Until
+ * then only the namespace's bare kernel is there, which must not answer for it.
+ */
 export function unpark(link: string, nodeAddress: string): string {
   return (
     `delete element ip ${tableName} src { "${link}" }\nadd element ip ${tableName} src { "${link}" : ${nodeAddress} }\n` +
-    `${wake(nodeAddress)}${asleep(nodeAddress)}`
+    `add element ip ${tableName} waking { "${link}" }\n${wake(nodeAddress)}${unblock(link)}`
   );
 }
 
