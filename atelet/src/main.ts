@@ -34,6 +34,7 @@ import { ReportStream } from "./rpc/report-stream.ts";
 import { RouteHub } from "./rpc/route-hub.ts";
 import { ateletServices } from "./rpc/services.ts";
 import { GvisorRuntime } from "./sandbox/gvisor/runtime.ts";
+import { type FileChecks } from "./generations/seal.ts";
 import { Copier } from "./store/copier.ts";
 import { PageEngine } from "./pages/page-engine.ts";
 import { Transfers } from "./store/transfers.ts";
@@ -110,6 +111,10 @@ const images = await ImageStore.open({
 });
 const pages = new PageEngine();
 const copier = new Copier();
+const fileChecks: FileChecks = {
+  digest: (path) => copier.digest(path),
+  verify: (image) => pages.verify(image),
+};
 const stores = new Stores(config.stores, pages, new Transfers(ledger));
 // nothing waits for it: actors on this node need no store to wake
 void stores.openBuckets(log, ending.signal);
@@ -180,6 +185,7 @@ const origins = new Origins({
   runtimeBuild,
   store: (name) => stores.get(name),
   inUse: () => actors.originsInUse(),
+  checks: fileChecks,
   count: (count) => {
     metrics.origins.set(count);
   },
@@ -220,7 +226,7 @@ const node: NodeContext = {
   store: (name) => stores.get(name),
   storeNames: () => stores.names(),
   pages,
-  fileChecks: { digest: (path) => copier.digest(path), verify: (image) => pages.verify(image) },
+  fileChecks,
   digestSlots: pLimit(DIGEST_SLOTS),
   tombstones,
   origins,

@@ -93,7 +93,8 @@ export async function storeGolden(node: NodeContext, held: HeldOrigin, target: S
       const file = join(packed, volumeFile(name));
       await node.volumes.jobs(() => packFolder(node.origins.volumeDir(uid, name), file, node.signal));
     }
-    const { index } = await store.commit(
+    const stamps = await node.origins.stamps(uid);
+    const committed = await store.commit(
       target.prefix,
       {
         format: record.volumes.length === 0 ? 1 : 2,
@@ -110,7 +111,7 @@ export async function storeGolden(node: NodeContext, held: HeldOrigin, target: S
       },
       { dirs: [imageDir, packed], pages: { table: held.pages.table, bases: [] } },
     );
-    if (index !== undefined) await node.origins.keepIndex(uid, index);
+    await node.origins.stored(uid, stamps, committed);
   } finally {
     await removeFolder(packed);
   }

@@ -3,9 +3,7 @@ import { join } from "node:path";
 import { type Phases } from "@substrate/lib/phases.ts";
 import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
 import { KeptPages } from "../generations/kept-pages.ts";
-import { type Digest } from "../generations/seal.ts";
-import { pagesFile } from "../store/layout.ts";
-import { storedBytesOf } from "../store/manifests.ts";
+import { digestsOf, storedBytesOf } from "../store/manifests.ts";
 import { type ActorPrefix } from "../store/snapshots.ts";
 import { type Manifest } from "../store/store.ts";
 import { volumeFile } from "../volumes/actor-volumes.ts";
@@ -207,10 +205,6 @@ async function keepFetched({ generations, log }: SourceOptions, dir: string, sou
   } catch (error) {
     log.warn("the page table of a fetched snapshot could not be kept", { generation, error });
   }
-}
-
-function digestsOf({ files, pages }: Manifest): Digest[] {
-  return [...files.map(({ name, sha256 }) => ({ name, sha256 })), ...(pages ? [{ name: pagesFile }] : [])];
 }
 
 /** Of a damage in the store: says what else there is. */

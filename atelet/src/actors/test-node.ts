@@ -10,6 +10,7 @@ import { type Cgroups, type LimitsHit } from "../cgroups/cgroups.ts";
 import { type Images } from "../images/images.ts";
 import { MemoryLedger } from "../ledger/ledger.ts";
 import { createAteletMetrics } from "../metrics.ts";
+import { type FileChecks } from "../generations/seal.ts";
 import { type ActorNetwork, type SleepingImage, type Slot } from "../network/network.ts";
 import { type Parked, ParkedAddresses } from "../network/parked.ts";
 import { Outputs } from "../output/outputs.ts";
@@ -333,6 +334,10 @@ export class TestNode {
   readonly mounts = new FakeMounts();
   readonly #jobs = pLimit(2);
   readonly #copier = new Copier();
+  readonly #checks: FileChecks = {
+    digest: (path) => this.#copier.digest(path),
+    verify: (image) => pages.verify(image),
+  };
   ledger = new MemoryLedger({ limitBytes: 2 ** 30, reserveBytes: 0 });
   actors!: NodeActors;
   trials!: Trials;
@@ -403,6 +408,7 @@ export class TestNode {
       runtimeBuild: "fake-1",
       store: (name) => stores.get(name),
       inUse: () => this.actors.originsInUse(),
+      checks: this.#checks,
       count: () => undefined,
       jobs: this.#jobs,
       log,
@@ -436,7 +442,7 @@ export class TestNode {
       store: (name) => stores.get(name),
       storeNames: () => stores.names(),
       pages,
-      fileChecks: { digest: (path) => this.#copier.digest(path), verify: (image) => pages.verify(image) },
+      fileChecks: this.#checks,
       digestSlots: this.#jobs,
       tombstones: this.tombstones,
       origins: this.origins,

@@ -1,6 +1,8 @@
 import { mkdir, readdir, rename, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
+import { asSubstrateError } from "@substrate/lib/errors.ts";
+import { checkSeal, type Digest, type FileChecks, sealOf, sealSchema, stampsOf } from "../generations/seal.ts";
 import { type LocalPages } from "../pages/pages.ts";
 import { pagesFile } from "../store/layout.ts";
 import { isMissing, readJson, removeFolder, writeJson } from "../node-files.ts";
@@ -21,6 +23,8 @@ const originRecordSchema = z.object({
   volumes: z.array(z.string()),
   /** See Manifest. */
   rootfsTar: z.boolean(),
+  /** Once it is in the store. */
+  seal: sealSchema.optional(),
   /** Its Snapshot object was deleted: it goes as soon as nobody uses it. */
   doomed: z.boolean().default(false),
 });
@@ -28,7 +32,7 @@ const originRecordSchema = z.object({
 export type OriginRecord = z.infer<typeof originRecordSchema>;
 
 /** What a filled folder becomes an origin with. */
-export type OriginFacts = Omit<OriginRecord, "format" | "files" | "doomed">;
+export type OriginFacts = Omit<OriginRecord, "format" | "files" | "doomed" | "seal">;
 
 const recordName = "origin.json";
 
@@ -38,9 +42,11 @@ const recordName = "origin.json";
  */
 export class OriginFolder {
   readonly dir: string;
+  readonly #checks: FileChecks;
 
-  constructor(dir: string) {
+  constructor(dir: string, checks: FileChecks) {
     this.dir = dir;
+    this.#checks = checks;
   }
 
   imageDir(uid: string): string {
@@ -55,6 +61,11 @@ export class OriginFolder {
   /** The same between begin and commit. */
   newPages(uid: string): LocalPages {
     return pagesIn(this.#partial(uid));
+  }
+
+  /** How its files look; to be taken before they are read for their digests. */
+  stamps(uid: string, record: OriginRecord): Promise<ReadonlyMap<string, string>> {
+    return stampsOf(this.imageDir(uid), namesOf(record));
   }
 
   async keepIndex(uid: string, index: Uint8Array): Promise<void> {
@@ -80,9 +91,12 @@ export class OriginFolder {
     return partial;
   }
 
-  async commit(uid: string, facts: OriginFacts): Promise<OriginRecord> {
+  /** @param digests of what was fetched from the store. */
+  async commit(uid: string, facts: OriginFacts, digests?: readonly Digest[]): Promise<OriginRecord> {
     const partial = this.#partial(uid);
-    const record: OriginRecord = { format: 1, ...facts, files: await filesIn(join(partial, "image")), doomed: false };
+    const files = await filesIn(join(partial, "image"));
+    const seal = digests && (await sealOf(await stampsOf(join(partial, "image"), namesOf({ files })), digests));
+    const record: OriginRecord = { format: 1, ...facts, files, doomed: false, ...(seal && { seal }) };
     await writeJson(join(partial, recordName), record, { durable: false });
     await rename(partial, join(this.dir, uid));
     return record;
@@ -108,8 +122,30 @@ export class OriginFolder {
     await removeFolder(doomed);
   }
 
-  /** Why it cannot be restored from here, or undefined if its files have their recorded sizes. */
+  /** What is wrong with its files here, by their sizes, and by their content if that may have changed since. */
   async damage(uid: string, record: OriginRecord): Promise<string | undefined> {
+    const wrong = await this.#wrongSize(uid, record);
+    if (wrong !== undefined || record.seal === undefined) return wrong;
+    const { table } = this.pages(uid);
+    try {
+      const checked = await checkSeal(this.imageDir(uid), record.seal, {
+        distrusted: false,
+        table,
+        checks: this.#checks,
+      });
+      if ("damage" in checked) return checked.damage;
+      if (checked.seal !== record.seal) {
+        record.seal = checked.seal;
+        await this.rewrite(uid, record);
+      }
+      return undefined;
+    } catch (error) {
+      // without a whole page table nothing is known, and the stored one is good
+      return asSubstrateError(error).message;
+    }
+  }
+
+  async #wrongSize(uid: string, record: OriginRecord): Promise<string | undefined> {
     for (const { name, sizeBytes } of record.files) {
       const actual = await sizeOf(join(this.imageDir(uid), name));
       if (actual !== sizeBytes) return `${name} has ${actual ?? "no"} bytes instead of ${sizeBytes}`;
@@ -135,6 +171,10 @@ export class OriginFolder {
   #partial(uid: string): string {
     return join(this.dir, `${uid}.partial`);
   }
+}
+
+function namesOf({ files }: Pick<OriginRecord, "files">): string[] {
+  return files.map(({ name }) => name);
 }
 
 function pagesIn(home: string): LocalPages {

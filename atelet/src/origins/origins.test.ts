@@ -48,6 +48,7 @@ async function open(runtimeBuild = "r1"): Promise<Origins> {
     runtimeBuild,
     store: () => store,
     inUse: () => inUse,
+    checks: { digest: () => Promise.reject(new Error("not read")), verify: (image) => engine.verify(image) },
     count: () => undefined,
     jobs: pLimit(1),
     log,
@@ -162,4 +163,15 @@ it("what a crash or a failure left unfinished is removed", async () => {
   for (const name of ["a.partial", "b.deleted", "c"]) await mkdir(join(dir, "origins", name));
   await open();
   expect(await here()).toEqual([]);
+});
+
+it("other content than was stored, of the same size, is fetched again", async () => {
+  await commit("a");
+  const origins = await open();
+  const held = await origins.hold(source("a"));
+  await held.release();
+  await writeFile(join(held.imageDir, "pages.img"), "pages of b");
+  await origins.hold(source("a"));
+  expect(await readFile(join(held.imageDir, "pages.img"), "utf8")).toBe("pages of a");
+  expect(downloads).toBe(2);
 });

@@ -5,7 +5,10 @@ import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { type LimitFunction } from "p-limit";
 import { type LocalPages } from "../pages/pages.ts";
-import { type ActorPrefix, type SnapshotStore } from "../store/snapshots.ts";
+import { type Digest, type FileChecks, sealOf } from "../generations/seal.ts";
+import { pagesFile } from "../store/layout.ts";
+import { digestsOf } from "../store/manifests.ts";
+import { type ActorPrefix, type Committed, type SnapshotStore } from "../store/snapshots.ts";
 import { type Manifest } from "../store/store.ts";
 import { volumeFile } from "../volumes/actor-volumes.ts";
 import { unpackFolder } from "../volumes/archive.ts";
@@ -43,6 +46,7 @@ export interface OriginsOptions {
   store: (name: string) => SnapshotStore;
   /** Origins whose volume data actors of this node have at the bottom of their stacks. */
   inUse: () => ReadonlySet<string>;
+  checks: FileChecks;
   /** Told whenever the number of origins changes. */
   count: (count: number) => void;
   /** Unpacking: few at once, as they share one disk. */
@@ -53,6 +57,8 @@ export interface OriginsOptions {
 
 export interface Filled {
   facts: OriginFacts;
+  /** Of what was fetched from the store. */
+  digests?: readonly Digest[];
   /** Called when the files have their final place. */
   placed?: (imageDir: string) => void;
 }
@@ -79,7 +85,7 @@ export class Origins {
 
   constructor(options: OriginsOptions) {
     this.#options = options;
-    this.#folder = new OriginFolder(options.dir);
+    this.#folder = new OriginFolder(options.dir, options.checks);
   }
 
   /** A volume's content in an origin that is here. */
@@ -136,10 +142,27 @@ export class Origins {
     });
   }
 
-  /** It was stored: what actors that begin from it store shares its pages. */
-  async keepIndex(uid: string, index: Uint8Array): Promise<void> {
+  /** How the files of one look that is here, before it is stored. */
+  async stamps(uid: string): Promise<ReadonlyMap<string, string>> {
+    const entry = this.#entries.get(uid);
+    return entry === undefined ? new Map<string, string>() : this.#folder.stamps(uid, entry.record);
+  }
+
+  /**
+   * It was stored: what actors that begin from it store shares its pages, and a damage of its files here is noticed.
+   * @param stamps from before.
+   */
+  async stored(
+    uid: string,
+    stamps: ReadonlyMap<string, string>,
+    { files, index }: Pick<Committed, "files" | "index">,
+  ): Promise<void> {
     await this.#inTurn(uid, async () => {
-      if (this.#entries.has(uid)) await this.#folder.keepIndex(uid, index);
+      const entry = this.#entries.get(uid);
+      if (entry === undefined) return;
+      if (index !== undefined) await this.#folder.keepIndex(uid, index);
+      entry.record.seal = await sealOf(stamps, [...files, ...(index === undefined ? [] : [{ name: pagesFile }])]);
+      await this.#folder.rewrite(uid, entry.record);
     });
   }
 
@@ -210,7 +233,10 @@ export class Origins {
       this.#refuseForeign(name, facts);
       const image = join(dir, "image");
       const { table, index } = this.#folder.newPages(prefix.actorUid);
-      await store.download(prefix, stored.key, { dir: image, pages: { table, index, reuse: this.#images() } });
+      const manifest = await store.download(prefix, stored.key, {
+        dir: image,
+        pages: { table, index, reuse: this.#images() },
+      });
       for (const volume of facts.volumes) {
         const archive = join(image, volumeFile(volume));
         const folder = this.#folder.newVolumeDir(prefix.actorUid, volume);
@@ -218,7 +244,7 @@ export class Origins {
         await this.#options.jobs(() => unpackFolder(archive, folder, this.#options.signal));
         await rm(archive);
       }
-      return { facts };
+      return { facts, digests: digestsOf(manifest) };
     });
   }
 
@@ -234,8 +260,8 @@ export class Origins {
   async #fill(uid: string, fill: (dir: string) => Promise<Filled>): Promise<Entry> {
     const dir = await this.#folder.begin(uid);
     try {
-      const { facts, placed } = await fill(dir);
-      const record = await this.#folder.commit(uid, facts);
+      const { facts, digests, placed } = await fill(dir);
+      const record = await this.#folder.commit(uid, facts, digests);
       placed?.(this.#folder.imageDir(uid));
       const entry: Entry = { record, holders: 0, lastUsedMs: Date.now() };
       this.#entries.set(uid, entry);

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { parseManifest } from "./documents.ts";
-import { isManifestKey, manifestKey, objectKey } from "./layout.ts";
+import { isManifestKey, manifestKey, objectKey, pagesFile } from "./layout.ts";
 import { type ActorPrefix, type CommitResult } from "./snapshots.ts";
 import { type Manifest, type ObjectStore } from "./store.ts";
 
@@ -53,6 +53,11 @@ export async function manifestsAmong(
 /** Where the packs of a generation are now, relative to the cluster's prefix. */
 export function packPlaces({ pages }: Pick<Manifest, "pages">): string[] {
   return (pages?.packs ?? []).map(({ key, at }) => at ?? key);
+}
+
+/** By which its files are known where they are fetched to; the pages file by its page table. */
+export function digestsOf({ files, pages }: Pick<Manifest, "files" | "pages">): { name: string; sha256?: string }[] {
+  return [...files.map(({ name, sha256 }) => ({ name, sha256 })), ...(pages ? [{ name: pagesFile }] : [])];
 }
 
 /** What a generation added to the store. */
