@@ -5,6 +5,7 @@ import { burnin, type BurninResult } from "./burnin/burnin.ts";
 import { cluster, type ClusterResult } from "./cluster.ts";
 import { loop, type LoopResult } from "./loop.ts";
 import { pages, type PagesResult } from "./pages.ts";
+import { s3, type S3Result } from "./s3.ts";
 import { snapshots, type SnapshotsResult } from "./snapshots/snapshots.ts";
 import { starts, type StartsResult } from "./starts.ts";
 
@@ -22,6 +23,8 @@ const usage = `npm run bench -- NAME [--json FILE]
             the installed chart on two real nodes beside local mode; what its pods take
   pages [--rounds N] [--quick]
             page tables, packs and indexes on images of real programs, one for each round
+  s3 [--rounds N] [--quick]
+            the driver of buckets beside curl, near and through a round trip of 20 ms
 `;
 
 const { values, positionals } = parseArgs({
@@ -37,7 +40,7 @@ const { values, positionals } = parseArgs({
   },
 });
 
-type Result = BurninResult | LoopResult | PagesResult | SnapshotsResult | StartsResult | ClusterResult;
+type Result = BurninResult | LoopResult | PagesResult | S3Result | SnapshotsResult | StartsResult | ClusterResult;
 
 function measured(name: string | undefined): Promise<Result> {
   const rounds = Number(values.rounds);
@@ -52,6 +55,7 @@ function measured(name: string | undefined): Promise<Result> {
   if (name === "cluster") return cluster({ rounds, say });
   if (name === "starts") return starts({ rounds, say });
   if (name === "pages") return pages({ generations: quick ? 4 : Math.max(8, rounds), say });
+  if (name === "s3") return s3({ rounds, quick, say });
   throw new Error(usage);
 }
 

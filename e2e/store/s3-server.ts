@@ -33,18 +33,23 @@ export class S3Server {
   readonly credentialsDir: string;
   readonly port: number;
   readonly #dir: string;
+  readonly #virtualDomain: string | undefined;
   #process: ChildProcess | undefined;
 
-  private constructor(dir: string, port: number) {
+  private constructor(dir: string, port: number, virtualDomain: string | undefined) {
     this.#dir = dir;
+    this.#virtualDomain = virtualDomain;
     this.port = port;
     this.bucketDir = join(dir, "data", this.bucket);
     this.credentialsDir = join(dir, "credentials");
   }
 
-  /** @param dir absolute; the data lies in `dir/data`, which may be a mount. */
-  static async start(dir: string): Promise<S3Server> {
-    const server = new S3Server(dir, await freePort());
+  /**
+   * @param dir absolute; the data lies in `dir/data`, which may be a mount.
+   * @param options.virtualDomain names of hosts below it are those of buckets.
+   */
+  static async start(dir: string, options: { virtualDomain?: string } = {}): Promise<S3Server> {
+    const server = new S3Server(dir, await freePort(), options.virtualDomain);
     await mkdir(server.bucketDir, { recursive: true });
     await mkdir(server.credentialsDir);
     await server.writeKeys("key", "hush");
@@ -58,7 +63,9 @@ export class S3Server {
   }
 
   async run(accessKeyId: string, secretAccessKey: string): Promise<void> {
-    const args = ["--port", `127.0.0.1:${this.port}`, "--quiet", "--keep-alive", "posix", join(this.#dir, "data")];
+    const args = ["--port", `127.0.0.1:${this.port}`, "--quiet", "--keep-alive"];
+    if (this.#virtualDomain !== undefined) args.push("--virtual-domain", this.#virtualDomain);
+    args.push("posix", join(this.#dir, "data"));
     this.#process = spawn(versitygw(), args, {
       stdio: "ignore",
       env: { ROOT_ACCESS_KEY_ID: accessKeyId, ROOT_SECRET_ACCESS_KEY: secretAccessKey },

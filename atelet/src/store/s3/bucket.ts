@@ -119,6 +119,8 @@ export class S3Store implements ObjectStore {
         ContentLength: bytes.byteLength,
       });
       await client.send(command, this.#connection.large());
+      // Free now, all of it was handed to the kernel: waiting for it makes garbage collections of the whole heap.
+      bytes.transfer(0);
     });
   }
 

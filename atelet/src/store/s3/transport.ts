@@ -127,7 +127,7 @@ export class Transport implements Handler {
   }
 
   async #connect(request: Request, signal: AbortSignal | undefined): Promise<Wire> {
-    let take = (_bytes: Buffer): void => undefined;
+    let take: (bytes: Buffer) => void = () => undefined;
     const secure = request.protocol === "https:";
     const host = request.hostname.replace(/^\[|\]$/g, "");
     const ca = this.#authorities();

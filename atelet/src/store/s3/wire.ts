@@ -222,6 +222,10 @@ export class Wire {
     this.#end(exchange);
     // one who answers before all was sent reads no more of it
     if (!keep || !head.keep || !exchange.sent) this.destroy();
+    if (!exchange.sent && head.statusCode < 300) {
+      exchange.reject(new MalformedAnswer("the server was content before it had all"));
+      return;
+    }
     exchange.resolve({ statusCode: head.statusCode, headers: head.headers, body });
   }
 

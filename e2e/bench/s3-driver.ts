@@ -1,0 +1,62 @@
+import { randomFillSync } from "node:crypto";
+import { type BucketSettings } from "@substrate/atelet/store/settings.ts";
+import { S3Thread } from "@substrate/atelet/store/s3/thread.ts";
+
+export interface DriverOrder {
+  settings: BucketSettings;
+  operation: "put16" | "get8";
+  mib: number;
+  parallel: number;
+}
+
+export interface DriverAnswer {
+  ms: number;
+  cpuMs: number;
+}
+
+const MIB = 2 ** 20;
+const OBJECTS = 8;
+
+let open: { port: string; store: S3Thread } | undefined;
+
+async function storeOf(settings: BucketSettings): Promise<S3Thread> {
+  if (open?.port === settings.url) return open.store;
+  await open?.store.close();
+  open = { port: settings.url, store: await S3Thread.open(settings) };
+  return open.store;
+}
+
+async function run({ settings, operation, mib, parallel }: DriverOrder): Promise<DriverAnswer> {
+  const store = await storeOf(settings);
+  const count = mib / (operation === "put16" ? 16 : 8);
+  // what the engine hands over is there already; buffers are given away, so each transfer has its own
+  const packs =
+    operation === "put16" ? Array.from({ length: count }, () => randomFillSync(new Uint8Array(16 * MIB)).buffer) : [];
+  const cpu = process.cpuUsage();
+  const startMs = performance.now();
+  let next = 0;
+  const carry = async (): Promise<void> => {
+    while (next < count) {
+      const i = next++;
+      const key = `object-${i % OBJECTS}`;
+      const pack = packs[i];
+      if (pack !== undefined) await store.putBytes(key, pack);
+      // as its reader does
+      else (await store.getRange(key, (Math.floor(i / OBJECTS) % 2) * 8 * MIB, 8 * MIB)).transfer(0);
+    }
+  };
+  await Promise.all(Array.from({ length: parallel }, carry));
+  const { user, system } = process.cpuUsage(cpu);
+  return { ms: performance.now() - startMs, cpuMs: (user + system) / 1000 };
+}
+
+process.on("message", (order: DriverOrder) => {
+  run(order).then(
+    (answer) => process.send?.(answer),
+    (error: unknown) => {
+      console.error(error);
+      process.exit(1);
+    },
+  );
+});
+process.once("disconnect", () => process.exit(0));
