@@ -1,5 +1,7 @@
+import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import { type Digest } from "../generations/seal.ts";
+import { isMissing } from "../node-files.ts";
 import { pagesFile } from "../store/layout.ts";
 import { type ActorContext } from "./actor-context.ts";
 
@@ -60,11 +62,23 @@ export class Digests {
         signal.throwIfAborted();
         const file = join(generations.path(generation), name);
         if (name === pagesFile) {
-          await node.pages.table({ file, table: generations.pageFiles(generation).table }, signal);
+          const { table } = generations.pageFiles(generation);
+          // it may have been made while the image was written
+          if (!(await exists(table))) await node.pages.table({ file, table }, signal);
           digests.push({ name });
         } else digests.push({ name, sha256: (await node.fileChecks.digest(file)).sha256 });
       }
       await generations.seal(generation, stamps, digests);
     });
+  }
+}
+
+async function exists(path: string): Promise<boolean> {
+  try {
+    await stat(path);
+    return true;
+  } catch (error) {
+    if (isMissing(error)) return false;
+    throw error;
   }
 }

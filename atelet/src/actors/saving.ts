@@ -54,7 +54,7 @@ export class Saving {
     try {
       await phases.run("load", () => running.load.finish());
       await sandbox.refuseOverLimit(running, phases);
-      saved = await checkpoint({ ...this.#options, phases, running, fidelity });
+      saved = await checkpoint({ ...this.#options, phases, running, fidelity, sync });
     } catch (error) {
       await this.#failed(running, error);
       throw error;
@@ -85,7 +85,7 @@ export class Saving {
     try {
       await phases.run("load", () => running.load.finish());
       const options = { ...this.#options, phases, running };
-      saved = await checkpoint({ ...options, fidelity: "Memory" });
+      saved = await checkpoint({ ...options, fidelity: "Memory", sync: false });
       tagging.decide(tagUid, saved);
       if (record.sandbox !== undefined) record.sandbox.taggedGeneration = saved.generation;
       // Before it goes on: what it does from now on is not in that generation, and the next atelet must know.

@@ -5,9 +5,11 @@ import { type Logger } from "@substrate/lib/log.ts";
 import { type Phases } from "@substrate/lib/phases.ts";
 import { freeBytes } from "../cgroups/cgroups.ts";
 import { type Loan } from "../ledger/contract.ts";
+import { pagesFile } from "../store/layout.ts";
 import { type ActorVolumes } from "../volumes/actor-volumes.ts";
 import { ROOTFS_TAR } from "./beginning.ts";
 import { type Generations } from "./generations.ts";
+import { GrowingTable } from "./growing-table.ts";
 import { type NodeContext } from "./node-context.ts";
 import { type ActorRecord, type Fidelity, type Generation } from "./record.ts";
 import { type Running } from "./running.ts";
@@ -26,6 +28,8 @@ export interface CheckpointOptions {
   record: ActorRecord;
   running: Running;
   fidelity: Fidelity;
+  /** It is stored at once, and somebody waits for that. */
+  sync: boolean;
   volumes: ActorVolumes;
   generations: Generations;
   phases: Phases;
@@ -82,9 +86,9 @@ async function writeImage(options: CheckpointOptions, loan: Loan | undefined): P
   const { sandboxId } = running;
   const number = (generations.newest()?.generation ?? 0) + 1;
   const dir = await generations.begin(number);
-  let direct = false;
+  let table: GrowingTable | undefined;
   try {
-    await phases.run("pause", async () => {
+    const direct = await phases.run("pause", async () => {
       // The kernel makes who moves processes wait for all cores, some 11 ms: as long as a pause takes anyway.
       const [moved, paused] = await Promise.allSettled([
         node.cgroups.moveToSnapshots(sandboxId, { lent: loan !== undefined }),
@@ -92,15 +96,23 @@ async function writeImage(options: CheckpointOptions, loan: Loan | undefined): P
       ]);
       if (paused.status === "rejected") throw paused.reason;
       if (moved.status === "rejected") throw moved.reason;
-      ({ direct } = moved.value);
+      return moved.value.direct;
     });
+    // What goes around the page cache could not be read meanwhile.
+    if (options.sync && options.fidelity === "Memory" && !direct) {
+      const files = { file: join(dir, pagesFile), table: generations.newPageFiles(number).table };
+      table = new GrowingTable(node.pages, { ...files, log: options.log });
+    }
     await phases.run("checkpoint", async () => {
       if (options.fidelity === "Rootfs") await node.runtime.saveRootfs(sandboxId, join(dir, ROOTFS_TAR));
       // R6: without a loan the write goes around the page cache where its group can't bound it, at disk speed.
       else await node.runtime.checkpoint(sandboxId, dir, { direct });
     });
+    const made = table;
+    if (made) await phases.run("table", () => made.ready());
     return await phases.run("persist", () => commit(options, number));
   } catch (error) {
+    await table?.abandon();
     await undo(options, number, error);
     throw asSubstrateError(error);
   }

@@ -13,6 +13,8 @@ export class PageEngine implements Pages {
     { file, table, growing }: { file: string; table: string; growing?: Growing },
     signal?: AbortSignal,
   ): Promise<void> {
+    // the thread may ask for it only after it has failed
+    growing?.written.catch(() => undefined);
     const answering = growing && { written: async () => growing.written.then(() => undefined) };
     await this.#rest.work("table", { file, table, growing: growing !== undefined }, answering ?? {}, signal);
   }
