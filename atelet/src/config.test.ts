@@ -21,7 +21,13 @@ describe("parseConfig", () => {
     const config = parseConfig([...good, "--deny-cidr", "203.0.113.0/24", "--deny-cidr=198.51.100.0/24"], {});
     expect(config.stores.get("default")).toMatchObject({ kind: "folder", path: "/var/store" });
     expect(config.denyCidrs).toEqual(["203.0.113.0/24", "198.51.100.0/24"]);
-    expect(config).toMatchObject({ namespace: "substrate-system", port: 7443, graceMs: 30_000, nodeName: "n1" });
+    expect(config).toMatchObject({
+      namespace: "substrate-system",
+      port: 7443,
+      diskFloor: { kind: "auto" },
+      graceMs: 30_000,
+      nodeName: "n1",
+    });
   });
 
   it("takes credentials and authorities for a bucket", () => {
@@ -50,6 +56,8 @@ describe("parseConfig", () => {
     expect(errorOf("--deny-cidr", "10.0.0.0/33")).toContain("--deny-cidr: expects an IPv4 range");
     expect(errorOf("--crane", "no-such-tool")).toContain("--crane: expects an absolute path or the name of a program");
     expect(errorOf("--actor-logs", "file")).toBe('--actor-logs: expects none or stdout, not "file"');
+    expect(errorOf("--disk-floor", "60%")).toContain("--disk-floor: expects auto, a number of bytes, or 0% to 50%");
+    expect(errorOf("--snapshot-quota-bytes", "0")).toContain("--snapshot-quota-bytes: expects none or a number");
     expect(errorOf("--nonsense")).toContain("--nonsense");
     expect(() => parseConfig([], {})).toThrow("--node-name: expects the name of this Node object, and it is missing");
   });

@@ -3,6 +3,7 @@ import { isIPv4 } from "node:net";
 import { delimiter, isAbsolute, join } from "node:path";
 import { parseArgs } from "node:util";
 import { SubstrateError } from "@substrate/lib/errors.ts";
+import { type DiskFloor, parseFloor } from "./disk/floor.ts";
 import { type StoreSettings, storeSettings } from "./store/settings.ts";
 
 /** Settings of the supervisor and of the atelet that it starts: both get the same arguments. */
@@ -33,6 +34,10 @@ export interface AteletConfig {
   reserveBytes: number;
   /** R5: of the node's memory, what is lent to snapshots at most, if the pod has no memory limit. */
   lendPercent: number;
+  /** R24: how much of the node folder's disk is kept free. */
+  diskFloor: DiskFloor;
+  /** What snapshots on this node may take; undefined: as much as the disk has. */
+  snapshotQuotaBytes: number | undefined;
   /** Whether Templates may name images as oci:/abs/dir@sha256:… on this node. */
   allowLocalImages: boolean;
   /** Ranges that actors may not reach, besides the private, shared and link-local ones. */
@@ -68,6 +73,8 @@ const options = {
   "reserve-bytes": { type: "string", default: String(256 * 1024 * 1024) },
   "lend-percent": { type: "string", default: "25" },
   "warm-slots": { type: "string", default: "4" },
+  "disk-floor": { type: "string", default: "auto" },
+  "snapshot-quota-bytes": { type: "string", default: "none" },
   "allow-local-images": { type: "boolean", default: false },
   "deny-cidr": { type: "string", multiple: true, default: [] as string[] },
   "grace-ms": { type: "string", default: "30000" },
@@ -179,6 +186,21 @@ function storesOf(
   );
 }
 
+function floorOf(value: string): DiskFloor {
+  try {
+    return parseFloor(value);
+  } catch (error) {
+    if (!(error instanceof SubstrateError)) throw error;
+    return fail("disk-floor", error.message, value);
+  }
+}
+
+function quotaOf(value: string): number | undefined {
+  if (value === "none") return undefined;
+  const bytes = /^\d{1,15}$/.test(value) ? Number(value) : 0;
+  return bytes > 0 ? bytes : fail("snapshot-quota-bytes", "expects none or a number of bytes", value);
+}
+
 function actorLogsOf(value: string): AteletConfig["actorLogs"] {
   return value === "none" || value === "stdout" ? value : fail("actor-logs", "expects none or stdout", value);
 }
@@ -224,6 +246,8 @@ export function parseConfig(argv: readonly string[], env: Record<string, string 
     reserveBytes: whole("reserve-bytes", flags["reserve-bytes"], 0, Number.MAX_SAFE_INTEGER),
     lendPercent: whole("lend-percent", flags["lend-percent"], 0, 100),
     warmSlots: whole("warm-slots", flags["warm-slots"], 0, 64),
+    diskFloor: floorOf(flags["disk-floor"]),
+    snapshotQuotaBytes: quotaOf(flags["snapshot-quota-bytes"]),
     allowLocalImages: flags["allow-local-images"],
     denyCidrs: flags["deny-cidr"].map((value) => cidr("deny-cidr", value)),
     graceMs: whole("grace-ms", flags["grace-ms"], 0, 3_600_000),

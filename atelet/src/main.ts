@@ -16,8 +16,15 @@ import { Trials } from "./actors/trial.ts";
 import { freeBytes } from "./cgroups/cgroups.ts";
 import { StartPlaces } from "./actors/start-places.ts";
 import { Urgency } from "./actors/urgency.ts";
+import { claimDownload } from "./actors/disk-claims.ts";
+import { hurryUploads } from "./actors/evictable.ts";
+import { removablesOf } from "./actors/removables.ts";
 import { detectCgroups } from "./cgroups/detect.ts";
 import { readConfig } from "./config.ts";
+import { DiskThread } from "./disk/disk-thread.ts";
+import { LocalUsage } from "./disk/local-usage.ts";
+import { NodeDisk } from "./disk/node-disk.ts";
+import { createDiskMetrics } from "./disk-metrics.ts";
 import { Descriptors } from "./exec/descriptors.ts";
 import { OpenRequests } from "./exec/open-requests.ts";
 import { ExecSessions } from "./exec/sessions.ts";
@@ -58,6 +65,8 @@ const VOLUME_JOBS = 2;
 const DIGEST_SLOTS = 2;
 /** Network slots kept ready for the next wakes. */
 const READY_NETWORK_SLOTS = 4;
+/** How long space may be made for the pull of an image; then another node may have it. */
+const IMAGE_WITHIN_MS = 5000;
 /** Of the grace period, what is left for exiting after everything was suspended. */
 const EXIT_MS = 3000;
 
@@ -101,12 +110,38 @@ const ledger = new MemoryLedger({
     memory.ledger(event);
   },
 });
+const troubles = new Troubles();
+const diskThread = new DiskThread();
+const bytesBelow = (dir: string): Promise<number> => diskThread.below(dir);
+const disk: NodeDisk = new NodeDisk({
+  nodeName: config.nodeName,
+  dir: config.stateDir,
+  floor: config.diskFloor,
+  quotaBytes: config.snapshotQuotaBytes,
+  snapshotBytes: () => diskThread.snapshots(config.stateDir),
+  removables: () => removablesOf({ actors: actors.all(), origins, images, warmRootfs: warm.rootfsDirs(), bytesBelow }),
+  hurry: () => hurryUploads(actors.all()),
+  removed: (removed) => {
+    diskMetrics.removed(removed);
+  },
+  refused: () => {
+    diskMetrics.refused();
+  },
+  tight: (message) => {
+    troubles.note("DiskTight", message);
+  },
+  log,
+  signal: ending.signal,
+});
+const localUsage = new LocalUsage(() => diskThread.local(config.stateDir));
 const images = await ImageStore.open({
   dir: config.stateDir,
   crane: config.tools.crane,
   registryConfigPath: config.registryConfigPath,
   umoci: config.tools.umoci,
   allowLocalImages: config.allowLocalImages,
+  claim: (bytes, what) => disk.claim({ bytes, what, withinMs: IMAGE_WITHIN_MS, kind: "image" }),
+  bytesBelow,
   log,
 });
 const pages = new PageEngine();
@@ -132,7 +167,10 @@ const metrics = createAteletMetrics(registry, {
   pending: () => actors.all().filter((actor) => actor.pendingGeneration !== undefined).length,
   parked: () => network.parkedCount,
 });
-const troubles = new Troubles();
+const diskMetrics = createDiskMetrics(registry, {
+  state: () => disk.state(),
+  localBytes: () => localUsage.last,
+});
 const pageCache = new CacheWorkers();
 const memory = createMemoryMetrics(registry, {
   ledger,
@@ -180,7 +218,7 @@ const tombstones = new Tombstones({
 await tombstones.load();
 
 const volumeJobs = pLimit(VOLUME_JOBS);
-const origins = new Origins({
+const origins: Origins = new Origins({
   dir: inState("origins"),
   runtimeBuild,
   store: (name) => stores.get(name),
@@ -190,6 +228,8 @@ const origins = new Origins({
     metrics.origins.set(count);
   },
   jobs: volumeJobs,
+  claim: (bytes, what) => claimDownload({ disk }, bytes, what),
+  bytesBelow,
   log,
   signal: ending.signal,
 });
@@ -235,6 +275,7 @@ const node: NodeContext = {
   pageCache,
   outputs,
   volumes: { mounts, jobs: volumeJobs, originsDir: inState("origins") },
+  disk,
   warm,
   warmFolders,
   imageReads: new ImageReads(pageCache),
@@ -253,6 +294,8 @@ await releases.load(Date.now());
 const actors = new NodeActors(node, releases);
 await actors.start();
 void outputs.run(ending.signal);
+void disk.watch();
+void localUsage.watch(log, ending.signal);
 hub.expect(network.routersBefore());
 supervisor.onSession(() => {
   log.warn("a new session began: running actors are cut until they are granted anew");
@@ -311,6 +354,11 @@ const metricsServer = await startMetricsServer({
       unwritten: await cgroups.snapshots(),
       followed: writeBack.followed(),
     }),
+    "/debug/disk": async () => ({
+      ...(await disk.state()),
+      local: await localUsage.now(),
+      heldUnlinkedBytes: await pageCache.heldUnlinkedBytes(config.stateDir),
+    }),
   },
   readyz: { ending: () => (stopping.signal.aborted ? "the atelet is shutting down" : undefined) },
   log,
@@ -337,6 +385,7 @@ async function shutDown(): Promise<void> {
   await warmFolders.destroy();
   await network.destroy();
   await pages.close();
+  await diskThread.close();
   await copier.close();
   await runtime.destroy();
   await cgroups.destroy();

@@ -3,7 +3,7 @@ export class Troubles {
   readonly #byReason = new Map<string, { message: string; count: bigint }>();
 
   /** It happened once more; the newest message stands for all of a reason. */
-  note(reason: "SnapshotNotOnDisk", message: string): void {
+  note(reason: "SnapshotNotOnDisk" | "DiskTight", message: string): void {
     const count = (this.#byReason.get(reason)?.count ?? 0n) + 1n;
     this.#byReason.set(reason, { message, count });
   }

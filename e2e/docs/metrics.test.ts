@@ -1,4 +1,5 @@
 import { MemoryLedger } from "@substrate/atelet/ledger/ledger.ts";
+import { createDiskMetrics } from "@substrate/atelet/disk-metrics.ts";
 import { createMemoryMetrics } from "@substrate/atelet/memory-metrics.ts";
 import { createAteletMetrics } from "@substrate/atelet/metrics.ts";
 import { createWarmMetrics } from "@substrate/atelet/warm/warm-metrics.ts";
@@ -25,6 +26,11 @@ function atelet(registry: Registry): void {
     heldUnlinkedBytes: () => Promise.resolve(0),
   });
   createWarmMetrics(registry, () => 0);
+  createDiskMetrics(registry, {
+    state: () =>
+      Promise.resolve({ sizeBytes: 1, freeBytes: 1, floorBytes: 0, claimedBytes: 0, quotaBytes: 1, tight: undefined }),
+    localBytes: () => undefined,
+  });
 }
 
 function router(registry: Registry): void {

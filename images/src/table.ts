@@ -63,6 +63,7 @@ export const partImages: Readonly<Record<PartName, PartImage>> = {
       "atelet.mjs": "atelet/src/main.ts",
       "mount-worker.mjs": "atelet/src/volumes/mount-worker.ts",
       "writeback-worker.mjs": "atelet/src/writeback/worker.ts",
+      "disk-worker.mjs": "atelet/src/disk/disk-worker.ts",
       "lane-worker.mjs": "atelet/src/network/lane-worker.ts",
       "pages-worker.mjs": "atelet/src/pages/pages-worker.ts",
       "copy-worker.mjs": "atelet/src/store/copy-worker.ts",

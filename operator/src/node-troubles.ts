@@ -3,7 +3,7 @@ import { type EventReason } from "./reasons.ts";
 import { type EventFacts } from "./status-events.ts";
 
 /** What nodes may say (atelet/src/troubles.ts). */
-const nodeReasons: readonly EventReason[] = ["SnapshotNotOnDisk"];
+const nodeReasons: readonly EventReason[] = ["SnapshotNotOnDisk", "DiskTight"];
 
 /** What nodes count of what a person should hear of, turned into Events: one whenever a count has risen. */
 export class NodeTroubles {

@@ -62,6 +62,7 @@ export const eventReasons = [
   "SnapshotLost",
   "SnapshotDamaged",
   "SnapshotNotOnDisk",
+  "DiskTight",
   "Abandoned",
   "Unmanaged",
   "CrashLoop",

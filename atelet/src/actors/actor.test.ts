@@ -129,8 +129,8 @@ describe("suspend and resume", () => {
     const first = suspend(actor);
     await vi.waitFor(() => {
       expect(actor.state).toBe("SUSPENDING");
+      expect(node.routers.routes.get(key.uid)?.state).toBe("GATED");
     });
-    expect(node.routers.routes.get(key.uid)?.state).toBe("GATED");
     const joined = suspend(actor, "SYNC");
     gate.resolve(undefined);
     await first;

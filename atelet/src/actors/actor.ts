@@ -287,6 +287,17 @@ export class Actor {
     return newest?.storage.state === "PENDING" ? newest.generation : undefined;
   }
 
+  /** The node's disk is full: what only this node has is stored without the upload delay. */
+  hurryUpload(): void {
+    this.#parts.uploader.skipDelay();
+  }
+
+  /** A copy here of what is in the store goes. */
+  async evictCopy(generation: number): Promise<void> {
+    await this.generations.evict(generation);
+    this.#changed(this);
+  }
+
   /** Copies its state under the prefix of a Snapshot object. */
   tag(target: StoredPrefix, operationId: string): Promise<Stored> {
     return this.#tag.tag(target, operationId);

@@ -1,6 +1,6 @@
 import { type GenerationFolder, type GenerationRecord, type PageFiles } from "../generations/folder.ts";
 import { asSubstrateError } from "@substrate/lib/errors.ts";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { type Digest, type Seal, sealOf } from "../generations/seal.ts";
 import { type LocalPages } from "../pages/pages.ts";
 import { pagesFile } from "../store/layout.ts";
@@ -37,6 +37,8 @@ export class Generations {
   readonly #pins = new Map<number, number>();
   readonly #doomed = new Set<number>();
   readonly #distrusted = new Set<number>();
+  /** Whose files are being removed. */
+  readonly #leaving = new Map<number, Promise<void>>();
   /** What is recorded of a generation is rewritten by one after the other: each keeps what the others have changed. */
   #rewriting: Promise<void> = Promise.resolve();
 
@@ -102,6 +104,11 @@ export class Generations {
     return local?.epoch === this.get(generation)?.epoch ? local : undefined;
   }
 
+  /** The folder of all its files. */
+  home(generation: number): string {
+    return dirname(this.path(generation));
+  }
+
   path(generation: number): string {
     return this.#folder.path(generation);
   }
@@ -123,7 +130,9 @@ export class Generations {
       .map(({ generation }) => ({ file: join(this.path(generation), pagesFile), ...this.pageFiles(generation) }));
   }
 
-  begin(generation: number): Promise<string> {
+  /** An empty folder for its image. A copy of it that is on its way out would take the new one with it. */
+  async begin(generation: number): Promise<string> {
+    await this.#leaving.get(generation);
     return this.#folder.begin(generation);
   }
 
@@ -245,6 +254,11 @@ export class Generations {
     };
   }
 
+  /** Whether its files are here, and nobody reads them. */
+  isAtRest(generation: number): boolean {
+    return this.local(generation) !== undefined && !this.#pins.has(generation);
+  }
+
   /** Removes the files from the node, or as soon as nobody reads them. */
   async evict(generation: number): Promise<void> {
     if (this.#pins.has(generation)) {
@@ -254,8 +268,17 @@ export class Generations {
     this.#doomed.delete(generation);
     this.#local.delete(generation);
     this.#distrusted.delete(generation);
-    await this.#rewriting;
-    await this.#folder.remove(generation);
+    const removed = this.#rewriting.then(() => this.#folder.remove(generation));
+    const left = removed.then(
+      () => undefined,
+      () => undefined,
+    );
+    this.#leaving.set(generation, left);
+    try {
+      await removed;
+    } finally {
+      if (this.#leaving.get(generation) === left) this.#leaving.delete(generation);
+    }
     this.#options.evicted();
   }
 

@@ -9,6 +9,7 @@ import { type HeldOrigin } from "../origins/origins.ts";
 import { type Stored } from "../store/snapshots.ts";
 import { type ActorVolumes, volumeFile } from "../volumes/actor-volumes.ts";
 import { packFolder } from "../volumes/archive.ts";
+import { claimImage } from "./disk-claims.ts";
 import { borrow } from "./suspend.ts";
 import { type NodeContext } from "./node-context.ts";
 import { type Program, type StoredPrefix } from "./record.ts";
@@ -40,6 +41,7 @@ export function keepGolden(options: GoldenOptions): Promise<HeldOrigin> {
   const uid = target.prefix.actorUid;
   return node.origins.make(uid, (dir) =>
     node.snapshotSlots(async () => {
+      const claim = await claimImage(node, { sandboxId: id, what: `Snapshot ${target.name}`, urgent: false });
       const loan = await borrow({ node, sandboxId: id, log });
       try {
         await writeImage(options, join(dir, "image"), { lent: loan !== undefined });
@@ -54,6 +56,8 @@ export function keepGolden(options: GoldenOptions): Promise<HeldOrigin> {
       } catch (error) {
         loan?.return();
         throw error;
+      } finally {
+        claim.end();
       }
       const { revision, volumeMounts } = program;
       const of = { revision, imageDigest, runtime: node.runtimeBuild, fidelity: "Memory", envDigest } as const;

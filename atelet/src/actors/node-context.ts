@@ -1,6 +1,7 @@
 import { type Logger } from "@substrate/lib/log.ts";
 import { type LimitFunction } from "p-limit";
 import { type Cgroups } from "../cgroups/cgroups.ts";
+import { type DiskRoom } from "../disk/contract.ts";
 import { type Images } from "../images/images.ts";
 import { type Ledger } from "../ledger/contract.ts";
 import { type FileChecks } from "../generations/seal.ts";
@@ -75,6 +76,8 @@ export interface NodeContext {
   /** What programs print. */
   outputs: Outputs;
   volumes: VolumeTools;
+  /** R24: space on the disk is claimed before much is written. */
+  disk: DiskRoom;
   /** Sandboxes that wait for an actor, and the folders of those that had one of them. */
   warm: WarmSlots;
   warmFolders: SlotFolders;

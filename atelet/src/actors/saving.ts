@@ -8,6 +8,7 @@ import { type Digests } from "./digests.ts";
 import { type Fidelity, type Generation } from "./record.ts";
 import { requestsOpen } from "./refusals.ts";
 import { type Running } from "./running.ts";
+import { claimFor } from "./disk-claims.ts";
 import { checkpoint, goOn } from "./suspend.ts";
 import { type Tagging } from "./tagging.ts";
 import { type Uploader } from "./uploader.ts";
@@ -29,6 +30,8 @@ export interface SuspendHow {
   fidelity: Fidelity;
   /** Whether somebody waits until it is in the store. */
   sync: boolean;
+  /** Whether all that is not saved now is lost. */
+  urgent: boolean;
 }
 
 /** Makes generations of one running actor: one that it sleeps on, or one that it goes on after (design.md §5). */
@@ -39,10 +42,21 @@ export class Saving {
     this.#options = options;
   }
 
-  /** Throws REQUESTS_OPEN, or what the checkpoint throws: then the actor runs on, or has crashed. */
-  async suspend(phases: Phases, { force, fidelity, sync }: SuspendHow): Promise<void> {
-    const { node, name, record, volumes, sandbox, uploader, digests, lives, watch, closeGate } = this.#options;
+  /** Throws NO_ROOM, REQUESTS_OPEN, or what the checkpoint throws: then the actor runs on, or has crashed. */
+  async suspend(phases: Phases, how: SuspendHow): Promise<void> {
+    const { fidelity, urgent } = how;
     const running = this.#running();
+    // Before anybody is held up: making room may take a while, and without room the actor just runs on.
+    const claim = await phases.run("room", () => claimFor({ ...this.#options, running, fidelity, urgent }));
+    try {
+      await this.#suspend(phases, running, how);
+    } finally {
+      claim?.end();
+    }
+  }
+
+  async #suspend(phases: Phases, running: Running, { force, fidelity, sync }: SuspendHow): Promise<void> {
+    const { node, name, record, volumes, sandbox, uploader, digests, lives, watch, closeGate } = this.#options;
     watch.end();
     const gateId = closeGate();
     const open = await phases.run("drain", () =>
@@ -78,6 +92,7 @@ export class Saving {
   async goOn(phases: Phases, tagUid: string): Promise<void> {
     const { record, files, log, sandbox, uploader, digests, tagging, watch, closeGate } = this.#options;
     const running = this.#running();
+    const claim = await phases.run("room", () => claimFor({ ...this.#options, running, fidelity: "Memory" }));
     watch.end();
     // Routers hold new requests for the moment; what is open stays open.
     closeGate();
@@ -97,6 +112,7 @@ export class Saving {
       await this.#failed(running, error);
       throw error;
     } finally {
+      claim?.end();
       if (sandbox.running === running) watch.begin();
     }
     if (record.oldestUnsavedMs === 0) record.oldestUnsavedMs = Date.now();

@@ -9,6 +9,7 @@ import { type Manifest } from "../store/store.ts";
 import { volumeFile } from "../volumes/actor-volumes.ts";
 import { noVolumes } from "../volumes/stack.ts";
 import { type ActorContext } from "./actor-context.ts";
+import { claimDownload } from "./disk-claims.ts";
 import { pagesHere } from "./page-bases.ts";
 import { nextStart } from "./next-start.ts";
 import { type Generation } from "./record.ts";
@@ -171,9 +172,11 @@ function refuseForeign(options: SourceOptions, { generation, fidelity, runtime, 
 async function fetch(options: SourceOptions, source: Generation): Promise<void> {
   const { node, record, prefix, generations, volumes, phases, files } = options;
   await phases.run("download", async () => {
-    const dir = await generations.begin(source.generation);
+    const what = `generation ${source.generation} of actor ${nameOf(options)}`;
+    const claim = await claimDownload(node, source.sizeBytes, what);
     const { reuse, release } = pagesHere(options);
     try {
+      const dir = await generations.begin(source.generation);
       const pages = { ...generations.newPageFiles(source.generation), reuse };
       const key = source.storage.manifest;
       const manifest = await node.store(record.program.store).download(prefix, key, { dir, pages });
@@ -191,6 +194,7 @@ async function fetch(options: SourceOptions, source: Generation): Promise<void> 
       await generations.abandon(source.generation);
       throw withOlder(options, source, thrown);
     } finally {
+      claim.end();
       await release();
     }
   });

@@ -44,7 +44,7 @@ export class SuspendOperation {
     if (operations.type === "SUSPEND") await operations.done();
     else if (sandbox.running !== undefined && this.#isUnsaved(targetGeneration)) {
       await operations.run("SUSPEND", operationId, mode, (phases) =>
-        saving.suspend(phases, { force, fidelity, sync: mode === "SYNC" }),
+        saving.suspend(phases, { force, fidelity, sync: mode === "SYNC", urgent: false }),
       );
     } else operations.instant("SUSPEND", operationId, mode);
     const newest = generations.newest();
@@ -58,7 +58,7 @@ export class SuspendOperation {
     await operations.idle();
     if (sandbox.running !== undefined) {
       await operations.run("SUSPEND", randomUUID(), "ASYNC", (phases) =>
-        saving.suspend(phases, { force: true, fidelity: "Memory", sync: false }),
+        saving.suspend(phases, { force: true, fidelity: "Memory", sync: false, urgent: true }),
       );
     }
     await sandbox.settled();

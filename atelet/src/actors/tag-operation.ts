@@ -63,7 +63,7 @@ export class TagOperation {
       await saving.goOn(phases, uid);
       return;
     }
-    await saving.suspend(phases, { force: false, fidelity: "Memory", sync: false });
+    await saving.suspend(phases, { force: false, fidelity: "Memory", sync: false, urgent: false });
     const newest = generations.newest();
     if (newest !== undefined) tagging.decide(uid, newest);
     try {

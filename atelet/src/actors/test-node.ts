@@ -7,6 +7,7 @@ import { createLogger } from "@substrate/lib/log.ts";
 import pLimit from "p-limit";
 import { Registry } from "prom-client";
 import { type Cgroups, type LimitsHit } from "../cgroups/cgroups.ts";
+import { type ClaimRequest, type DiskClaim, type DiskRoom } from "../disk/contract.ts";
 import { type Images } from "../images/images.ts";
 import { MemoryLedger } from "../ledger/ledger.ts";
 import { createAteletMetrics } from "../metrics.ts";
@@ -251,6 +252,17 @@ class FakeNetwork implements ActorNetwork {
   }
 }
 
+class FakeDisk implements DiskRoom {
+  /** What the next claims hear. */
+  full: SubstrateError | undefined;
+  readonly claimed: string[] = [];
+  claim({ what }: ClaimRequest): Promise<DiskClaim> {
+    if (this.full !== undefined) return Promise.reject(this.full);
+    this.claimed.push(what);
+    return Promise.resolve({ end: () => undefined });
+  }
+}
+
 class FakeRouters implements Requests {
   readonly routes = new Map<string, RouteLevel>();
   open = 0;
@@ -348,6 +360,7 @@ export class TestNode {
   warm!: WarmSlots;
   tombstones!: Tombstones;
   origins!: Origins;
+  readonly disk = new FakeDisk();
   #ending = new AbortController();
   readonly stopping = new AbortController();
   context!: NodeContext;
@@ -411,6 +424,8 @@ export class TestNode {
       checks: this.#checks,
       count: () => undefined,
       jobs: this.#jobs,
+      claim: (bytes, what) => this.disk.claim({ bytes, what, withinMs: 0, kind: "snapshot" }),
+      bytesBelow: () => Promise.resolve(1),
       log,
       signal: this.#ending.signal,
     });
@@ -459,6 +474,7 @@ export class TestNode {
       }),
       outputs: new Outputs({ sink: undefined, passed: () => undefined, dropped: () => undefined, log }),
       volumes: { mounts: this.mounts, jobs: this.#jobs, originsDir: join(this.dir, "origins") },
+      disk: this.disk,
       warm: this.warm,
       imageReads: new ImageReads(cleanCache),
       startPlaces: new StartPlaces(2),

@@ -41,6 +41,8 @@ export class Uploader {
   #notBeforeMs = 0;
   #stopped = false;
   #paused = 0;
+  /** Up to this generation nothing waits for its delay. */
+  #undelayed = 0;
   #waiters: Waiter[] = [];
 
   constructor(options: UploaderOptions) {
@@ -72,6 +74,14 @@ export class Uploader {
   /** As flush, for who calls that a little later, and hears then what came of it. */
   hurry(generation: number): void {
     this.flush(generation).catch(() => undefined);
+  }
+
+  /** The node's disk is full: the newest generation is stored at once, though after an outage not before its next try. */
+  skipDelay(): void {
+    const target = this.#target();
+    if (target === undefined || this.#undelayed >= target.generation) return;
+    this.#undelayed = target.generation;
+    this.schedule();
   }
 
   /** Waits for an upload under way; none starts until the returned function is called. */
@@ -118,7 +128,7 @@ export class Uploader {
     const { record } = this.#options;
     const target = this.#target();
     if (target === undefined) return this.isCollecting || this.#hasPacksToCollect() ? 0 : undefined;
-    if (this.#waiters.length > 0) return 0;
+    if (this.#waiters.length > 0 || this.#undelayed >= target.generation) return 0;
     return Math.min(
       target.createdAtMs + record.program.uploadDelayMs,
       record.oldestUnsavedMs + record.program.uploadWithinMs,

@@ -1,10 +1,12 @@
 import { randomUUID } from "node:crypto";
-import { mkdir, readFile, rename, statfs } from "node:fs/promises";
+import { mkdir, readdir, readFile, rename } from "node:fs/promises";
 import { join } from "node:path";
 import pLimit from "p-limit";
 import { z } from "zod";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type Logger } from "@substrate/lib/log.ts";
+import { type DiskClaim } from "../disk/contract.ts";
+import { type Removable } from "../disk/removal.ts";
 import { readJson, removeFolder, writeJson } from "../node-files.ts";
 import { type Images, type UnpackedImage } from "./images.ts";
 import { layoutTag, readLayout, umociLayout, type LayoutImage } from "./layout.ts";
@@ -21,6 +23,10 @@ export interface ImageStoreOptions extends RegistryOptions {
   umoci: string;
   /** Whether oci:/abs/dir@sha256:… may be used. */
   allowLocalImages: boolean;
+  /** Space on the disk for what is to be pulled and unpacked. Throws NO_ROOM. */
+  claim: (bytes: number, what: string) => Promise<DiskClaim>;
+  /** As du does. */
+  bytesBelow: (dir: string) => Promise<number>;
   log: Logger;
 }
 
@@ -59,11 +65,15 @@ export class ImageStore implements Images {
   readonly #known = new Map<string, UnpackedImage>();
   readonly #underWay = new Map<string, Promise<UnpackedImage>>();
   readonly #limit = pLimit(parallel);
+  /** When each image here was asked for, at the latest when this process found it. */
+  readonly #usedMs: Map<string, number>;
+  #looking = 0;
 
-  private constructor(options: ImageStoreOptions, folder: string, bootId: string) {
+  private constructor(options: ImageStoreOptions, own: { folder: string; bootId: string; found: string[] }) {
     this.#options = options;
-    this.#folder = folder;
-    this.#bootId = bootId;
+    this.#folder = own.folder;
+    this.#bootId = own.bootId;
+    this.#usedMs = new Map(own.found.map((digest) => [digest, Date.now()]));
     this.#registry = new Registry(options);
   }
 
@@ -78,7 +88,8 @@ export class ImageStore implements Images {
     await removeFolder(join(folder, temporaryFolder));
     await mkdir(join(folder, temporaryFolder));
     const bootId = (await readFile("/proc/sys/kernel/random/boot_id", "utf8")).trim();
-    return new ImageStore(options, folder, bootId);
+    const found = (await readdir(folder)).filter((name) => /^[0-9a-f]{64}$/.test(name)).map((hex) => `sha256:${hex}`);
+    return new ImageStore(options, { folder, bootId, found });
   }
 
   async ensure(reference: string): Promise<UnpackedImage> {
@@ -96,10 +107,45 @@ export class ImageStore implements Images {
 
   async local(digest: string): Promise<UnpackedImage | undefined> {
     const known = this.#known.get(digest);
-    if (known) return known;
-    const image = (await this.#load(digest)) ?? (await this.#loadByIndex(digest));
-    if (image) this.#known.set(digest, image);
-    return image;
+    if (known) {
+      this.#usedMs.set(known.digest, Date.now());
+      return known;
+    }
+    this.#looking += 1;
+    try {
+      const image = (await this.#load(digest)) ?? (await this.#loadByIndex(digest));
+      if (image) this.#known.set(digest, image);
+      if (image) this.#usedMs.set(image.digest, Date.now());
+      return image;
+    } finally {
+      this.#looking -= 1;
+    }
+  }
+
+  /** Images that nobody has asked for in so long; what is asked for again is pulled again. */
+  removables(isInUse: (image: { digest: string; dir: string }) => boolean, minUnusedMs: number): Removable[] {
+    const mayGo = (digest: string): boolean =>
+      Date.now() - (this.#usedMs.get(digest) ?? Infinity) >= minUnusedMs &&
+      this.#looking === 0 &&
+      this.#underWay.size === 0 &&
+      !isInUse({ digest, dir: this.#path(digest) });
+    return [...this.#usedMs]
+      .filter(([digest]) => mayGo(digest))
+      .sort(([, one], [, other]) => one - other)
+      .map(([digest]) => ({
+        kind: "image",
+        name: digest,
+        bytes: () => this.#options.bytesBelow(this.#path(digest)),
+        remove: async () => {
+          if (!mayGo(digest)) return false;
+          this.#usedMs.delete(digest);
+          for (const [key, image] of this.#known) if (image.digest === digest) this.#known.delete(key);
+          const doomed = join(this.#folder, temporaryFolder, randomUUID());
+          await rename(this.#path(digest), doomed);
+          await removeFolder(doomed);
+          return true;
+        },
+      }));
   }
 
   /** Joins callers that want the same. */
@@ -116,20 +162,20 @@ export class ImageStore implements Images {
     if (wanted.kind === "layout") {
       const image = await readLayout(reference, wanted.dir, wanted.digest);
       await this.#recordIndex(wanted.digest, image.digest);
-      return this.#unpacked(image.digest, async (temporary) => {
-        await this.#checkRoom(reference, layersBytes(image));
-        return this.#unpack(reference, wanted.dir, image, temporary);
-      });
+      return this.#unpacked(image.digest, (temporary) =>
+        this.#inRoom(reference, layersBytes(image), () => this.#unpack(reference, wanted.dir, image, temporary)),
+      );
     }
     const digest = await this.#registry.resolve(reference);
     await this.#recordIndex(wanted.digest, digest);
     return this.#unpacked(digest, async (temporary) => {
       const pinned = `${wanted.repository}@${digest}`;
       // What is pulled and what is unpacked, which is at least as large, exist at once.
-      await this.#checkRoom(reference, 2 * (await this.#registry.layersBytes(pinned)));
-      const layout = join(temporary, "pulled");
-      await this.#registry.pull(pinned, layout);
-      return this.#unpack(reference, layout, await readLayout(reference, layout, digest), temporary);
+      return this.#inRoom(reference, 2 * (await this.#registry.layersBytes(pinned)), async () => {
+        const layout = join(temporary, "pulled");
+        await this.#registry.pull(pinned, layout);
+        return this.#unpack(reference, layout, await readLayout(reference, layout, digest), temporary);
+      });
     });
   }
 
@@ -187,12 +233,13 @@ export class ImageStore implements Images {
     return made;
   }
 
-  async #checkRoom(reference: string, neededBytes: number): Promise<void> {
-    const { bavail, bsize } = await statfs(this.#folder);
-    const freeBytes = bavail * bsize;
-    if (neededBytes <= freeBytes) return;
-    const numbers = `needs at least ${mebibytes(neededBytes)} MiB in ${this.#folder}, ${mebibytes(freeBytes)} are free`;
-    throw new SubstrateError("IMAGE_UNAVAILABLE", `image ${reference} ${numbers}: free space on the node's disk`);
+  async #inRoom<T>(reference: string, bytes: number, work: () => Promise<T>): Promise<T> {
+    const claim = await this.#options.claim(bytes, `image ${reference}`);
+    try {
+      return await work();
+    } finally {
+      claim.end();
+    }
   }
 
   #path(digest: string): string {
@@ -253,10 +300,6 @@ async function readIfWhole(path: string): Promise<unknown> {
 
 function layersBytes(image: LayoutImage): number {
   return image.manifest.layers.reduce((sum, { size }) => sum + size, 0);
-}
-
-function mebibytes(bytes: number): number {
-  return Math.ceil(bytes / 2 ** 20);
 }
 
 function explained(reference: string, error: unknown): unknown {

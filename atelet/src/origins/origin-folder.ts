@@ -49,8 +49,12 @@ export class OriginFolder {
     this.#checks = checks;
   }
 
+  home(uid: string): string {
+    return join(this.dir, uid);
+  }
+
   imageDir(uid: string): string {
-    return join(this.dir, uid, "image");
+    return join(this.home(uid), "image");
   }
 
   /** Its memory image, with the page table and the page index that it may have. */

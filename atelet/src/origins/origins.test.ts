@@ -51,6 +51,8 @@ async function open(runtimeBuild = "r1"): Promise<Origins> {
     checks: { digest: () => Promise.reject(new Error("not read")), verify: (image) => engine.verify(image) },
     count: () => undefined,
     jobs: pLimit(1),
+    claim: () => Promise.resolve({ end: () => undefined }),
+    bytesBelow: () => Promise.resolve(1),
     log,
     signal: ending.signal,
   });

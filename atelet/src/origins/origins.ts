@@ -4,6 +4,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { type LimitFunction } from "p-limit";
+import { type DiskClaim } from "../disk/contract.ts";
+import { type Removable } from "../disk/removal.ts";
 import { type LocalPages } from "../pages/pages.ts";
 import { type Digest, type FileChecks, sealOf } from "../generations/seal.ts";
 import { pagesFile } from "../store/layout.ts";
@@ -51,6 +53,10 @@ export interface OriginsOptions {
   count: (count: number) => void;
   /** Unpacking: few at once, as they share one disk. */
   jobs: LimitFunction;
+  /** Space on the disk for what is to be fetched. Throws NO_ROOM. */
+  claim: (bytes: number, what: string) => Promise<DiskClaim>;
+  /** As du does. */
+  bytesBelow: (dir: string) => Promise<number>;
   log: Logger;
   signal: AbortSignal;
 }
@@ -179,11 +185,7 @@ export class Origins {
 
   /** Removes what is not needed any more; called from time to time. */
   async sweep(nowMs = Date.now()): Promise<void> {
-    const inUse = this.#options.inUse();
-    const unused = [...this.#entries]
-      .filter(([uid, { holders }]) => holders === 0 && !inUse.has(uid))
-      .sort(([, a], [, b]) => b.lastUsedMs - a.lastUsedMs);
-    const going = unused.filter(
+    const going = this.#unused().filter(
       ([, { record, lastUsedMs }], index) => record.doomed || (index >= KEEP && nowMs - lastUsedMs > KEEP_MS),
     );
     for (const [uid] of going) await this.#inTurn(uid, () => this.#remove(uid));
@@ -231,21 +233,62 @@ export class Origins {
       }
       const facts = factsOf(stored.manifest, name);
       this.#refuseForeign(name, facts);
-      const image = join(dir, "image");
-      const { table, index } = this.#folder.newPages(prefix.actorUid);
-      const manifest = await store.download(prefix, stored.key, {
-        dir: image,
-        pages: { table, index, reuse: this.#images() },
-      });
-      for (const volume of facts.volumes) {
-        const archive = join(image, volumeFile(volume));
-        const folder = this.#folder.newVolumeDir(prefix.actorUid, volume);
-        await mkdir(folder, { recursive: true, mode: 0o700 });
-        await this.#options.jobs(() => unpackFolder(archive, folder, this.#options.signal));
-        await rm(archive);
+      const claim = await this.#options.claim(stored.manifest.sizeBytes, `Snapshot ${name}`);
+      try {
+        const manifest = await this.#download(store, prefix, { dir, key: stored.key, volumes: facts.volumes });
+        return { facts, digests: digestsOf(manifest) };
+      } finally {
+        claim.end();
       }
-      return { facts, digests: digestsOf(manifest) };
     });
+  }
+
+  async #download(
+    store: SnapshotStore,
+    prefix: ActorPrefix,
+    { dir, key, volumes }: { dir: string; key: string; volumes: readonly string[] },
+  ): Promise<Manifest> {
+    const image = join(dir, "image");
+    const { table, index } = this.#folder.newPages(prefix.actorUid);
+    const manifest = await store.download(prefix, key, { dir: image, pages: { table, index, reuse: this.#images() } });
+    for (const volume of volumes) {
+      const archive = join(image, volumeFile(volume));
+      const folder = this.#folder.newVolumeDir(prefix.actorUid, volume);
+      await mkdir(folder, { recursive: true, mode: 0o700 });
+      await this.#options.jobs(() => unpackFolder(archive, folder, this.#options.signal));
+      await rm(archive);
+    }
+    return manifest;
+  }
+
+  /** Those that nobody uses and that are in a store, the ones that were used last at the end. */
+  removables(minUnusedMs: number, nowMs = Date.now()): Removable[] {
+    return this.#unused()
+      .filter(([, { lastUsedMs }]) => nowMs - lastUsedMs >= minUnusedMs)
+      .reverse()
+      .map(([uid, { record }]) => ({
+        kind: "origin",
+        name: `Snapshot ${record.name}`,
+        bytes: () => this.#options.bytesBelow(this.#folder.home(uid)),
+        remove: async () => {
+          // whoever has the turn, or waits for it, may be waiting for the very space that this is to free
+          if (this.#turns.has(uid) || this.#options.inUse().has(uid)) return false;
+          return this.#inTurn(uid, () => this.#remove(uid));
+        },
+      }));
+  }
+
+  /** Of images that origins here were made with, and are restored with. */
+  imageDigests(): string[] {
+    return [...this.#entries.values()].map(({ record }) => record.imageDigest);
+  }
+
+  /** The one that was used last first. */
+  #unused(): [string, Entry][] {
+    const inUse = this.#options.inUse();
+    return [...this.#entries]
+      .filter(([uid, { holders }]) => holders === 0 && !inUse.has(uid))
+      .sort(([, a], [, b]) => b.lastUsedMs - a.lastUsedMs);
   }
 
   /** Of those that were used last: reading what many have takes longer than it saves. */
@@ -282,13 +325,14 @@ export class Origins {
     );
   }
 
-  /** Somebody may have come between the look and the turn. */
-  async #remove(uid: string): Promise<void> {
+  /** Somebody may have come between the look and the turn. @returns whether it is gone. */
+  async #remove(uid: string): Promise<boolean> {
     const entry = this.#entries.get(uid);
-    if (entry === undefined || entry.holders > 0) return;
+    if (entry === undefined || entry.holders > 0) return false;
     this.#entries.delete(uid);
     this.#options.count(this.#entries.size);
     await this.#folder.remove(uid);
+    return true;
   }
 
   async #inTurn<T>(uid: string, work: () => Promise<T>): Promise<T> {

@@ -64,6 +64,11 @@ export class WarmSlots {
     return [...this.#ready.values()].reduce((sum, slots) => sum + slots.length, 0);
   }
 
+  /** Of what sandboxes wait, or may be made for. */
+  rootfsDirs(): string[] {
+    return [...this.#shapes.values()].map(({ rootfsDir }) => rootfsDir);
+  }
+
   /** An actor of this program was started: others of it may be soon. */
   started({ key, shape }: WarmProgram): void {
     if (this.#options.most === 0 || this.#closed) return;
