@@ -11,6 +11,7 @@ const listing = z.object({
   nftables: z.array(z.object({ map: z.unknown().optional(), set: z.unknown().optional() })),
 });
 const named = z.object({ name: z.string(), elem: z.array(z.unknown()).default([]) });
+const marked = z.object({ elem: z.object({ val: z.string(), comment: z.string() }) });
 const mapping = z.tuple([z.number(), z.object({ concat: z.tuple([z.string(), z.number()]) })]);
 
 function inPod(atelet: number, ...command: string[]): string {
@@ -27,7 +28,7 @@ function differ(what: string, found: readonly string[], expected: readonly strin
 }
 
 /** Links, namespaces, nftables elements: those of the ready slots and of running actors. */
-export function* networkViolations({ cluster, atelet, nodeActors, warm }: World): Generator<string> {
+export function* networkViolations({ cluster, atelet, nodeActors, warm, metric }: World): Generator<string> {
   const dir = join(cluster.nodeDir, "netns");
   const links = [...inPod(atelet, "ip", "-o", "link").matchAll(/^\d+: (a\d+)[@:]/gm)].map((match) => match[1] ?? "");
   const sets = listing
@@ -56,6 +57,11 @@ export function* networkViolations({ cluster, atelet, nodeActors, warm }: World)
     blocked,
     links.filter((link) => !running.includes(link)),
   );
+  yield* parkedViolations(elements("asleep"), sources, nodeActors);
+  for (const link of elements("waking")) yield `nftables set waking: ${String(link)} is not opened`;
+  const parked = elements("asleep").length;
+  if (metric("substrate_atelet_parked_addresses") !== parked)
+    yield `${parked} addresses are asleep, the metric differs`;
   const targets = elements("dn").map((element) => mapping.parse(element)[1].concat[0]);
   yield* differ(
     "nftables map dn",
@@ -66,6 +72,32 @@ export function* networkViolations({ cluster, atelet, nodeActors, warm }: World)
   for (const link of running) if (!links.includes(link)) yield `running actor without its link ${link}`;
   if (links.length !== running.length + warm.length + readySlots)
     yield `${links.length} network slots: ${running.length} actors run, ${warm.length} sandboxes wait for one, ${readySlots} are kept ready`;
+}
+
+/** Addresses that are asleep: each of an actor that sleeps, for its newest generation, and of no link. */
+function* parkedViolations(
+  asleep: readonly unknown[],
+  sources: ReadonlyMap<string, string>,
+  nodeActors: World["nodeActors"],
+): Generator<string> {
+  const ofLinks = [...sources.values()];
+  for (const element of asleep) {
+    if (typeof element === "string") {
+      yield `nftables set asleep: ${element} is nobody's`;
+      continue;
+    }
+    const { val, comment } = marked.parse(element).elem;
+    const [uid = "", generation = ""] = comment.split(" ");
+    const actor = nodeActors.find((candidate) => candidate.uid === uid);
+    if (ofLinks.includes(val)) yield `nftables set asleep: ${val} is a link's`;
+    if (actor?.record === undefined) yield `nftables set asleep: ${val} is of ${uid}, which is not here`;
+    else if (actor.running) yield `nftables set asleep: ${val} is of ${uid}, which runs`;
+    else {
+      const newest = Math.max(...actor.record.generations.map((saved) => saved.generation));
+      if (newest !== Number(generation))
+        yield `nftables set asleep: ${val} is for generation ${generation} of ${newest}`;
+    }
+  }
 }
 
 /** Mount points as a process sees them; one that is mounted over is there twice. */
