@@ -1,21 +1,13 @@
 import { fstatSync, readSync, writeSync } from "node:fs";
 import { damaged } from "./damage.ts";
 
-/** Reads until the buffer is full or the file ends; returns the bytes read. */
-export function readUpTo(fd: number, into: Uint8Array, position: number): number {
-  let done = 0;
-  while (done < into.length) {
-    const length = readSync(fd, into, done, into.length - done, position + done);
-    if (length === 0) break;
-    done += length;
-  }
-  return done;
-}
-
 /** Fills the buffer; throws SNAPSHOT_DAMAGED if the file ends before. */
 export function readFully(fd: number, into: Uint8Array, position: number, path: string): void {
-  const done = readUpTo(fd, into, position);
-  if (done < into.length) throw damaged(`${path} ends at ${position + done}, inside what it should have`);
+  for (let done = 0; done < into.length;) {
+    const length = readSync(fd, into, done, into.length - done, position + done);
+    if (length === 0) throw damaged(`${path} ends at ${position + done}, inside what it should have`);
+    done += length;
+  }
 }
 
 export function writeFully(fd: number, bytes: Uint8Array, position: number): void {
