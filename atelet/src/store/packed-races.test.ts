@@ -149,3 +149,68 @@ it("whatever races and dies, nobody loses packs of a Snapshot that is deleted, a
     { numRuns: 40 },
   );
 });
+
+/** One process whose call is held up, once, until something else has happened. */
+function heldUp(objects: MemoryStore, call: string, key: string, until: () => Promise<void>): ObjectSnapshotStore {
+  let met = false;
+  const before = async (called: string, on: string): Promise<void> => {
+    if (met || called !== call || !on.startsWith(key)) return;
+    met = true;
+    await until();
+  };
+  return world.over(new MemoryStore(before, objects.objects), 0);
+}
+
+it("a collection that began before a higher epoch's claim leaves what that one is uploading", async () => {
+  const objects = new MemoryStore();
+  const prefix = prefixOf("a");
+  const store = world.over(objects);
+  const one = await world.commit(store, prefix, [1, 1], pages);
+  const collected = Promise.withResolvers<undefined>();
+  const packed = Promise.withResolvers<undefined>();
+  const next = heldUp(objects, "put", "c/n/a/2-2/manifest.json", async () => {
+    packed.resolve(undefined);
+    await collected.promise;
+  });
+  let upload: Promise<unknown> = Promise.resolve();
+  const slow = heldUp(objects, "list", "c/n/a/", async () => {
+    await store.claim(prefix, 2);
+    upload = world.commit(next, prefix, [2, 2], changed(pages, 1), [one]);
+    await packed.promise;
+  });
+  await slow.collectPacks(prefix, 1);
+  collected.resolve(undefined);
+  await upload;
+  expect(missingOf(objects.objects, prefix)).toEqual([]);
+});
+
+it("an upload that begins while a Snapshot is removed shares nothing with it", async () => {
+  const objects = new MemoryStore();
+  const [golden, user] = [prefixOf("golden"), prefixOf("a")];
+  const base = await world.commit(world.over(objects), golden, [1, 1], pages);
+  const removal = heldUp(objects, "delete", "c/n/golden/", async () => {
+    await world.commit(world.over(objects), user, [1, 1], pages, [base]);
+  });
+  await removal.deletePrefix(golden);
+  expect(missingOf(objects.objects, user)).toEqual([]);
+});
+
+it("a mark that is removed as old while its upload ends is put back", async () => {
+  const objects = new MemoryStore();
+  const [golden, user] = [prefixOf("golden"), prefixOf("a")];
+  const base = await world.commit(world.over(objects), golden, [1, 1], pages);
+  const [packed, goOn] = [Promise.withResolvers<undefined>(), Promise.withResolvers<undefined>()];
+  const slow = heldUp(objects, "put", "c/n/a/1-1/manifest.json", async () => {
+    packed.resolve(undefined);
+    await goOn.promise;
+  });
+  const upload = world.commit(slow, user, [1, 1], pages, [base]);
+  await packed.promise;
+  const removal = heldUp(objects, "delete", "c/n/golden/users/a", async () => {
+    goOn.resolve(undefined);
+    await upload;
+  });
+  expect(await removal.deletePrefix(golden)).toBe("waiting");
+  expect(objects.objects.has("c/n/golden/users/a")).toBe(true);
+  expect(missingOf(objects.objects, user)).toEqual([]);
+});
