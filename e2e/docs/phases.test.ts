@@ -6,7 +6,7 @@ import { plain, referencePage, repository, tableRows } from "./tables.ts";
 const page = referencePage("phases.md");
 
 it.each([
-  { part: "atelet", sections: ["Suspend", "Resume"] },
+  { part: "atelet", sections: ["Suspend", "Resume", "Store"] },
   { part: "operator", sections: ["In the operator"] },
 ])("docs/reference/phases.md has every phase that the $part measures, and no other", ({ part, sections }) => {
   const files = globSync(`${part}/src/**/*.ts`, { cwd: repository }).filter((name) => !name.endsWith(".test.ts"));

@@ -204,7 +204,7 @@ export class Uploader {
   async #commit(target: Generation, phases: Phases): Promise<Committed> {
     const { node, record, generations, digests } = this.#options;
     const number = target.generation;
-    const packed = await phases.run("volumes", () => this.#packVolumes(target));
+    const packed = await phases.run("archive", () => this.#packVolumes(target));
     await phases.run("table", () => digests.ready(number));
     const { table } = generations.pageFiles(number);
     const { bases, release } = await pageBases(this.#options);

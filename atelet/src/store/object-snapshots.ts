@@ -198,7 +198,7 @@ export class ObjectSnapshotStore implements SnapshotStore {
     const { size } = await stat(image.file);
     const queuedMs = performance.now();
     return this.#transfers.up(size, () => {
-      image.phases.add("place", performance.now() - queuedMs);
+      image.phases.add("queue", performance.now() - queuedMs);
       return image.phases.run("pack", () => this.#pages.store(image));
     });
   }

@@ -86,7 +86,7 @@ export class PackedPages {
     const base = await this.#base(prefix, head, bases);
     const places = new Map((base?.pages.packs ?? []).map(({ key, at }) => [key, at ?? key]));
     const upload = new Overlapping((ms) => {
-      phases.add("upload", ms);
+      phases.add("send", ms);
     });
     const packed = await this.#engine.pack({
       file,
