@@ -61,6 +61,13 @@ describe("a generation on the node", () => {
     expect(await folder.load()).toMatchObject({ removed: [], aside: [] });
   });
 
+  it("regression: what was being written beside an image stayed after a kill", async () => {
+    await make(1);
+    for (const name of ["pages.table.partial", "generation.json.tmp"]) await writeFile(join(dir, "1", name), "half");
+    expect((await folder.load()).records).toHaveLength(1);
+    expect((await readdir(join(dir, "1"))).filter((name) => /partial|tmp/.test(name))).toEqual([]);
+  });
+
   it("a truncated or missing file is seen before a restore", async () => {
     await make(1);
     const record = (await folder.load()).records[0];

@@ -1,4 +1,4 @@
-import { mkdir, readdir, rename, stat } from "node:fs/promises";
+import { mkdir, readdir, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 import { isMissing, namesIn, readJson, removeFolder, writeJson } from "../node-files.ts";
@@ -172,8 +172,10 @@ export class GenerationFolder {
       if (name.endsWith(ASIDE)) continue;
       const committed = /^\d+$/.test(name);
       const record = committed ? await readRecord(join(this.#dir, name)) : undefined;
-      if (record?.generation === Number(name)) records.push(record);
-      else if (committed) aside.push(await this.#setAside(name));
+      if (record?.generation === Number(name)) {
+        records.push(record);
+        await this.#tidy(name);
+      } else if (committed) aside.push(await this.#setAside(name));
       else {
         await removeFolder(join(this.#dir, name));
         removed.push(name);
@@ -181,6 +183,12 @@ export class GenerationFolder {
     }
     records.sort((a, b) => b.generation - a.generation);
     return { records, removed, aside };
+  }
+
+  /** What was being written beside a committed image when the atelet ended. */
+  async #tidy(name: string): Promise<void> {
+    for (const file of await namesIn(join(this.#dir, name)))
+      if (/\.(?:tmp|partial)$/.test(file)) await rm(join(this.#dir, name, file), { force: true });
   }
 
   async #setAside(name: string): Promise<string> {

@@ -1,5 +1,6 @@
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
+import { WARM_BYTES } from "@substrate/atelet/warm/warm-slots.ts";
 import { PodCgroup } from "@substrate/local/pod/pod-cgroup.ts";
 import { z } from "zod";
 import { livingUsers } from "./store.ts";
@@ -123,6 +124,9 @@ function* ofLedger({ nodeActors, warm, metric }: World): Generator<string> {
   if (booked !== expected) yield `the ledger has ${booked} bytes booked; running actors have ${expected}`;
   const waiting = metric("substrate_warm_sandboxes");
   if (waiting !== warm.length) yield `${waiting} sandboxes wait for an actor, ${warm.length} have a folder`;
+  const warmBytes = metric('substrate_ledger_bytes{kind="warm"}');
+  if (warmBytes !== warm.length * WARM_BYTES)
+    yield `the ledger has ${warmBytes} bytes lent to ${warm.length} sandboxes that wait`;
   const counted = metric("substrate_atelet_running_actors");
   if (counted !== running.length) yield `the atelet counts ${counted} running actors; there are ${running.length}`;
   const placements = metric("substrate_ledger_waiting_placements");
