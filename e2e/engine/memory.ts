@@ -11,7 +11,7 @@ import { LoopDisk, noSlowDisk } from "../support/loop-disk.ts";
 import { tools } from "../support/tools.ts";
 
 const MIB = 2 ** 20;
-export const HELD_MIB = 500;
+const HELD_MIB = 500;
 export const DIRTIED_MIB = 64;
 const LIMIT_MIB = 600;
 /** The limit that is none: far more than is held and written. */

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { type Loan } from "../ledger/contract.ts";
 import { isClean, pinFile } from "../writeback/page-cache.ts";
-import { type Actor } from "./actor.ts";
+import { type Generations } from "./generations.ts";
 import { ROOTFS_TAR } from "./beginning.ts";
 import { type NodeContext } from "./node-context.ts";
 
@@ -26,7 +26,10 @@ export function follow({ writeBack, log }: Pick<NodeContext, "writeBack" | "log"
  * What an earlier atelet lent for is dirty still: it counts from the start on, so that no actor is placed into that
  * memory (R2), and comes back as any loan does.
  */
-export async function inheritUnwritten(node: NodeContext, actors: readonly Actor[]): Promise<void> {
+export async function inheritUnwritten(
+  node: NodeContext,
+  actors: readonly { generations: Generations }[],
+): Promise<void> {
   const paths = actors.flatMap(({ generations }) =>
     generations.all().flatMap(({ generation, fidelity }) => {
       if (fidelity === "Data" || generations.local(generation) === undefined) return [];

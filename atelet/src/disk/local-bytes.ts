@@ -17,7 +17,7 @@ export interface LocalBytes {
   other: number;
 }
 
-export type LocalKind = keyof LocalBytes;
+type LocalKind = keyof LocalBytes;
 
 /**
  * Adds up the blocks of every file below the node folder. Blocking: for a worker thread.

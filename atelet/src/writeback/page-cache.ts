@@ -3,7 +3,7 @@ import { stat } from "node:fs/promises";
 import { type KernelCalls } from "./kernel-calls.ts";
 
 /** R10, R28: between two steps it is looked whether the file still has a name. */
-export const STEP_BYTES = 64 * 2 ** 20;
+const STEP_BYTES = 64 * 2 ** 20;
 
 /** A file as it was when its writing ended (R13). */
 export interface PinnedFile {

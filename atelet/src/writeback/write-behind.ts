@@ -1,7 +1,7 @@
 import { type KernelCalls } from "./kernel-calls.ts";
 
 /** R7: what is written before the disk is waited for; about two of them are dirty at most. */
-export const CHUNK_BYTES = 8 * 2 ** 20;
+const CHUNK_BYTES = 8 * 2 ** 20;
 
 /**
  * A large file that is written in order, without a loan: the disk takes each chunk while the next one is written, and
