@@ -14,6 +14,7 @@ import { pagesHere } from "./page-bases.ts";
 import { nextStart } from "./next-start.ts";
 import { type Generation } from "./record.ts";
 import { chosenGeneration, type StartFrom } from "./start-from.ts";
+import { borrowBytes, follow, largeFile } from "./unwritten.ts";
 
 export interface SourceOptions extends ActorContext {
   phases: Phases;
@@ -170,16 +171,25 @@ function refuseForeign(options: SourceOptions, { generation, fidelity, runtime, 
 }
 
 async function fetch(options: SourceOptions, source: Generation): Promise<void> {
-  const { node, record, prefix, generations, volumes, phases, files } = options;
+  const { node, record, prefix, generations, volumes, phases, files, log } = options;
   await phases.run("download", async () => {
     const what = `generation ${source.generation} of actor ${nameOf(options)}`;
     const claim = await claimDownload(node, source.sizeBytes, what);
+    const loan = await borrowBytes(node, source.sizeBytes, log).catch((error: unknown) => {
+      claim.end();
+      throw error;
+    });
+    let followed = false;
     const { reuse, release } = pagesHere(options);
     try {
       const dir = await generations.begin(source.generation);
       const pages = { ...generations.newPageFiles(source.generation), reuse };
       const key = source.storage.manifest;
-      const manifest = await node.store(record.program.store).download(prefix, key, { dir, pages });
+      const manifest = await node.store(record.program.store).download(prefix, key, {
+        dir,
+        pages,
+        lent: loan !== undefined,
+      });
       const packed = (manifest.volumes ?? []).map(({ name }) => ({ name, path: join(dir, volumeFile(name)) }));
       await volumes.unpack(packed, async (stacks) => {
         for (const { path } of packed) await rm(path);
@@ -189,12 +199,17 @@ async function fetch(options: SourceOptions, source: Generation): Promise<void> 
           digestsOf(manifest),
         );
       });
+      if (loan !== undefined && source.fidelity !== "Data") {
+        followed = true;
+        follow(node, largeFile(generations.path(source.generation), source.fidelity), loan);
+      }
       if (manifest.pages) await keepFetched(options, files.stored, source);
     } catch (thrown) {
       await generations.abandon(source.generation);
       throw withOlder(options, source, thrown);
     } finally {
       claim.end();
+      if (!followed) loan?.return();
       await release();
     }
   });

@@ -3,7 +3,6 @@ import { setTimeout as delay } from "node:timers/promises";
 import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
 import { type Logger } from "@substrate/lib/log.ts";
 import { type Phases } from "@substrate/lib/phases.ts";
-import { freeBytes } from "../cgroups/cgroups.ts";
 import { type Loan } from "../ledger/contract.ts";
 import { pagesFile } from "../store/layout.ts";
 import { type ActorVolumes } from "../volumes/actor-volumes.ts";
@@ -13,12 +12,10 @@ import { GrowingTable } from "./growing-table.ts";
 import { type NodeContext } from "./node-context.ts";
 import { type ActorRecord, type Fidelity, type Generation } from "./record.ts";
 import { type Running } from "./running.ts";
-import { follow, largeFile } from "./unwritten.ts";
+import { borrowBytes, follow, largeFile } from "./unwritten.ts";
 
 /** writeback.md: what an image needs beyond the actor's shared memory. */
 const IMAGE_MARGIN_BYTES = 32 * 2 ** 20;
-/** What the end of a warm sandbox takes: a snapshot that is written at disk speed takes longer. */
-const WARM_BACK_WITHIN_MS = 500;
 /** How long a program may take to end when only its volumes are saved, if its drainTimeout is longer. */
 const END_WITHIN_MS = 10_000;
 const END_LOOK_MS = 20;
@@ -71,14 +68,7 @@ export async function borrow({
   log,
 }: Pick<CheckpointOptions, "node" | "log"> & { sandboxId: string }): Promise<Loan | undefined> {
   const { shmemBytes } = await node.cgroups.actor(sandboxId);
-  const wanted = shmemBytes + IMAGE_MARGIN_BYTES;
-  const free = async (): Promise<number> => freeBytes(await node.cgroups.pod());
-  const loan = await node.ledger.borrow(wanted, free, { withinMs: WARM_BACK_WITHIN_MS });
-  if (loan === undefined) {
-    const state = { free: await free(), ...node.ledger.state() };
-    log.info("no memory to lend: the snapshot is written at disk speed", { wanted, ...state });
-  }
-  return loan;
+  return borrowBytes(node, shmemBytes + IMAGE_MARGIN_BYTES, log);
 }
 
 async function writeImage(options: CheckpointOptions, loan: Loan | undefined): Promise<Generation> {

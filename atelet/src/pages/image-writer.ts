@@ -1,4 +1,6 @@
 import { closeSync, fstatSync, ftruncateSync, openSync, rmSync } from "node:fs";
+import { type KernelCalls } from "../writeback/kernel-calls.ts";
+import { WriteBehind } from "../writeback/write-behind.ts";
 import { damaged } from "./damage.ts";
 import { writeFully } from "./file-bytes.ts";
 import { HASH_BYTES } from "./page-hash.ts";
@@ -11,14 +13,20 @@ export class ImageWriter {
   readonly #sizeBytes: number;
   readonly #fd: number;
   readonly #table: TableWriter;
+  readonly #behind: WriteBehind | undefined;
 
-  /** The image must not exist. */
-  constructor(path: string, table: string, sizeBytes: number) {
+  /**
+   * The image must not exist.
+   * @param kernel without it as much memory was lent as the image has; with it the image is written at the disk's speed
+   * (R7).
+   */
+  constructor(path: string, table: string, sizeBytes: number, kernel?: KernelCalls) {
     this.#path = path;
     this.#sizeBytes = sizeBytes;
     this.#fd = openSync(path, "wx", 0o600);
     try {
       ftruncateSync(this.#fd, sizeBytes);
+      this.#behind = kernel && new WriteBehind(kernel, this.#fd);
       this.#table = new TableWriter(table);
     } catch (error) {
       this.#remove();
@@ -28,7 +36,9 @@ export class ImageWriter {
 
   write(firstPage: number, pages: Uint8Array, hashes: Uint8Array): void {
     const position = firstPage * PAGE_BYTES;
-    writeFully(this.#fd, pages.subarray(0, this.#sizeBytes - position), position);
+    const bytes = pages.subarray(0, this.#sizeBytes - position);
+    writeFully(this.#fd, bytes, position);
+    this.#behind?.wrote(position, bytes.length);
     this.#table.write(firstPage, hashes);
   }
 
@@ -47,6 +57,7 @@ export class ImageWriter {
   commit(): void {
     const { size } = fstatSync(this.#fd);
     if (size !== this.#sizeBytes) throw damaged(`${this.#path} changed while it was written`);
+    this.#behind?.end();
     this.#table.commit(this.#sizeBytes);
     closeSync(this.#fd);
   }

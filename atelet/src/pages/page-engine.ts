@@ -38,10 +38,13 @@ export class PageEngine implements Pages {
     );
   }
 
-  unpack({ index, indexName, file, table, reuse, get }: UnpackRequest, signal?: AbortSignal): Promise<Unpacked> {
+  unpack(
+    { index, indexName, file, table, reuse, lent = false, get }: UnpackRequest,
+    signal?: AbortSignal,
+  ): Promise<Unpacked> {
     return this.#fetching.work(
       "unpack",
-      { index, indexName, file, table, reuse },
+      { index, indexName, file, table, reuse, lent },
       { get: ({ packKey, offset, length }) => get(packKey, offset, length) },
       signal,
     );

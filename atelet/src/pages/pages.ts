@@ -65,6 +65,8 @@ export interface UnpackRequest {
   table: string;
   /** Other images on this node. Pages with equal (pack, page) are copied, each checked against its image's table. */
   reuse: readonly LocalPages[];
+  /** Whether memory was lent for all of the image. If not, it is written at the disk's speed (R7). */
+  lent?: boolean;
   /** Exactly `length` bytes of a stored pack; at most 12 at once, 40 MiB together. The buffer becomes the engine's. */
   get: (packKey: string, offset: number, length: number) => Promise<ArrayBuffer>;
 }

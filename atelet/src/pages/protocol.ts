@@ -6,7 +6,14 @@ export interface Works {
   table: { file: string; table: string; growing: boolean };
   verify: { file: string; table: string };
   pack: { file: string; table: string; base: Pick<LocalPages, "table" | "index"> | undefined; keyPrefix: string };
-  unpack: { index: Uint8Array; indexName: string; file: string; table: string; reuse: readonly LocalPages[] };
+  unpack: {
+    index: Uint8Array;
+    indexName: string;
+    file: string;
+    table: string;
+    reuse: readonly LocalPages[];
+    lent: boolean;
+  };
 }
 
 export interface WorkResults {

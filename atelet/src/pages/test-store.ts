@@ -67,7 +67,7 @@ export class TestStore {
   ): Promise<Unpacked> {
     const index = await readFile(this.local(name).index);
     const { file, table } = this.local(as);
-    return this.engine.unpack({ index, indexName: `${name}.index`, file, table, reuse, get }, signal);
+    return this.engine.unpack({ index, indexName: `${name}.index`, file, table, reuse, lent: true, get }, signal);
   }
 
   /** Of the packs that an index names. */

@@ -1,3 +1,4 @@
+import { kernelCalls } from "../writeback/kernel-calls.ts";
 import { Fetch } from "./fetch.ts";
 import { ImageWriter } from "./image-writer.ts";
 import { Abandoned, type Job } from "./job.ts";
@@ -12,7 +13,8 @@ import { Reuse } from "./reuse.ts";
 export async function unpack(job: Job, request: Works["unpack"], hash: PageHash): Promise<Unpacked> {
   const index = decodeIndex(request.index, request.indexName);
   const reuse = new Reuse(index, request.reuse);
-  const image = new ImageWriter(request.file, request.table, index.sizeBytes);
+  const kernel = request.lent ? undefined : kernelCalls();
+  const image = new ImageWriter(request.file, request.table, index.sizeBytes, kernel);
   try {
     const zeroPages = writeZeros(index, image, hash);
     const fetch = new Fetch(job, index, image, hash);

@@ -118,6 +118,7 @@ export class PackedPages {
         file: join(to.dir, pagesFile),
         table: to.pages.table,
         reuse: to.pages.reuse,
+        lent: to.lent ?? false,
         get: (key, offset, length) => this.#store.getRange(placeOf(prefix, places, key), offset, length),
       });
     try {

@@ -60,6 +60,8 @@ export interface Destination {
   dir: string;
   /** Files of that name are written for a memory image that is stored in packs. */
   pages: { table: string; index: string; reuse: readonly LocalPages[] };
+  /** Whether memory was lent for the image; if not, it is written at the disk's speed. */
+  lent?: boolean;
 }
 
 /** `waiting`: packs of it are still used by others; to be tried again when they may have gone. */

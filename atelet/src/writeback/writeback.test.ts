@@ -262,9 +262,13 @@ describe("R10, R28: a write-out", () => {
 it("R7: without a loan each chunk is given to the disk at once, and the one before it is waited for", () => {
   const { kernel, asked } = fakeKernel();
   const behind = new WriteBehind(kernel, 0);
-  for (let mib = 1; mib <= 20; mib += 1) behind.wrote(mib * MIB);
-  behind.end(20 * MIB);
+  for (let mib = 0; mib < 20; mib += 1) behind.wrote(mib * MIB, MIB);
+  behind.end();
   expect(asked).toEqual(["start 0+8", "start 8+8", "finish 0+8", "start 16+4"]);
+  const scattered = new WriteBehind(kernel, 0);
+  asked.length = 0;
+  for (const mib of [40, 8, 9, 41, 42, 43, 44, 45, 0]) scattered.wrote(mib * MIB, MIB);
+  expect(asked).toEqual(["start 40+1", "start 8+2", "start 41+5"]);
 });
 
 it("counts what deleted files below the folder hold that somebody has open", async () => {
