@@ -7,7 +7,7 @@ import { type Running } from "./running.ts";
 const BESIDE_MEMORY_BYTES = 8 * 2 ** 20;
 const TABLE_PART = 1 / 256;
 /** Copies are stored and removed within this time, or the actor runs on. */
-const SUSPEND_WITHIN_MS = 15_000;
+const SUSPEND_WITHIN_MS = 10_000;
 /** Somebody waits for a wake, and another node may have room. */
 const DOWNLOAD_WITHIN_MS = 5000;
 

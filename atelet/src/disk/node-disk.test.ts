@@ -110,7 +110,10 @@ describe("R24: room on the node's disk", () => {
     own.unstored.set("pending", 800);
     const refused =
       /^node n: the disk of \/node has .* free of .* kept free \(--disk-floor\): no room for a snapshot of actor ns\/a .*1 actors are being stored.*store answers/;
-    await expect(own.claim(300)).rejects.toMatchObject({ code: "NO_ROOM", message: expect.stringMatching(refused) });
+    await expect(own.claim(300)).rejects.toMatchObject({
+      code: "NO_ROOM",
+      message: expect.stringMatching(refused) as string,
+    });
     await expect(own.claim(300)).rejects.toMatchObject({ code: "NO_ROOM" });
     expect(own.said).toHaveLength(1);
     // what would be lost for good may use what is kept free
@@ -142,7 +145,9 @@ describe("R24: room on the node's disk", () => {
     expect([...own.copies.keys()]).toEqual(["new"]);
     expect(own.gone).toEqual(["quota generation"]);
     (await own.claim(600, { kind: "image" })).end();
-    await expect(own.claim(600)).rejects.toMatchObject({ message: expect.stringContaining("--snapshot-quota-bytes") });
+    await expect(own.claim(600)).rejects.toMatchObject({
+      message: expect.stringContaining("--snapshot-quota-bytes") as string,
+    });
   });
 });
 
