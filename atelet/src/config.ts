@@ -70,7 +70,7 @@ const options = {
   "store-ca": { type: "string", multiple: true, default: [] as string[] },
   "registry-config": { type: "string" },
   "cgroup-parent": { type: "string", default: "/" },
-  "reserve-bytes": { type: "string", default: String(256 * 1024 * 1024) },
+  "reserve-bytes": { type: "string", default: String(512 * 1024 * 1024) },
   "lend-percent": { type: "string", default: "25" },
   "warm-slots": { type: "string", default: "4" },
   "disk-floor": { type: "string", default: "auto" },

@@ -13,7 +13,7 @@ export const DOMAIN = "actors.localhost";
 const ATELET_PORT = 7443;
 const ATELET_METRICS_PORT = 9464;
 /** What of the pod's memory limit is neither booked nor lent: supervisor, atelet, crane and umoci. */
-const ATELET_RESERVE_BYTES = 384 * 1024 * 1024;
+const ATELET_RESERVE_BYTES = 512 * 1024 * 1024;
 /** Suspending every running actor to the local disk takes far less; uploads that do not end in time go on at the next start. */
 export const ATELET_GRACE_MS = 15_000;
 /** No other operator competes: this is how long one that was killed is waited for. */

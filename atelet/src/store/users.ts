@@ -6,7 +6,7 @@ import { type ActorPrefix } from "./snapshots.ts";
 import { type Manifest, type ObjectStore } from "./store.ts";
 
 /** No upload takes longer: while a mark is younger, its upload may be under way. Only saves that its work is in vain. */
-const defaultGraceMs = 3_600_000;
+const defaultGraceMs = 24 * 3_600_000;
 
 /**
  * Which actors use packs that lie under the prefix of a Snapshot object. An upload marks its use before it looks for a
