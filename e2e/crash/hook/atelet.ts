@@ -24,6 +24,9 @@ const lookingMethods = new Set([
   "inspect",
   "measure",
   "heldUnlinkedBytes",
+  "local",
+  "snapshots",
+  "below",
 ]);
 const inFlightMs = 50;
 
