@@ -73,7 +73,13 @@ export class DiskRig {
   async actor(name: string): Promise<string> {
     await this.product.actor(name, "glutton");
     await this.ask(name, `/hold?mib=${HELD_MIB}&kind=random`, "POST");
+    await this.replaceFile(name);
     return this.digest(name);
+  }
+
+  /** Writes a file in its volume and removes the one before it, which must be there. */
+  async replaceFile(name: string): Promise<void> {
+    await this.ask(name, `/disk?path=/data&mib=1&files=1&kind=random`, "POST");
   }
 
   digest(name: string): Promise<string> {
@@ -146,9 +152,11 @@ function template(image: string): Template {
           image,
           ports: [{ name: "http", containerPort: 8080 }],
           readyz: { httpGet: { path: "/readyz", port: 8080 } },
+          volumeMounts: [{ name: "data", mountPath: "/data" }],
           resources: { limits: { cpu: "2", memory: `${HELD_MIB + 100}Mi` } },
         },
       ],
+      volumes: [{ name: "data", durableDir: { sizeLimit: "64Mi" } }],
       snapshots: {
         store: "default",
         uploadDelay: "30m",

@@ -106,6 +106,19 @@ describe("a node's disk", { timeout: 120_000 }, () => {
     await own().nothingHeld();
   });
 
+  it("a layer of a volume that cannot be made: the wake fails, and all is there when it can", async () => {
+    const { product } = own();
+    const digest = await own().digest("victim");
+    for (const code of ["ENOSPC", "EROFS"] as const) {
+      await product.suspend("victim", "Sync");
+      own().fail(code, "/volumes/data/layers");
+      await expect(own().digest("victim")).rejects.toThrow(/answered 50/);
+      own().heal();
+      expect(await own().digest("victim")).toBe(digest);
+      await own().replaceFile("victim");
+    }
+  });
+
   it("a download that cannot be written is tried again, and nothing is held of what was deleted", async () => {
     const { product } = own();
     const digest = await own().digest("victim");
@@ -119,6 +132,7 @@ describe("a node's disk", { timeout: 120_000 }, () => {
     await expect(own().digest("victim")).rejects.toThrow(/answered 50[34]/);
     own().heal();
     expect(await own().digest("victim")).toBe(digest);
+    await own().replaceFile("victim");
     await product.removeActor("victim");
     await generationsBelow(1);
     await own().nothingHeld();
