@@ -215,6 +215,22 @@ it("starts over after a crash in the middle, and after files were lost in a powe
   expect(await emptied.ensure(built.reference)).toEqual(image);
 });
 
+it("may go when nobody has it and nobody has asked for it in so long, and is pulled again", async () => {
+  const reference = await push(await layout(), "removable:1");
+  const image = await images.ensure(reference);
+  const removable = (inUse: boolean, minUnusedMs: number) =>
+    images
+      .removables(({ digest }) => digest !== image.digest || inUse, minUnusedMs)
+      .map(({ name, remove }) => ({ name, remove }));
+  expect(removable(false, 60_000)).toEqual([]);
+  expect(removable(true, 0)).toEqual([]);
+  const [only] = removable(false, 0);
+  expect(await only?.remove()).toBe(true);
+  expect(await images.local(image.digest)).toBeUndefined();
+  expect(await images.ensure(reference)).toEqual(image);
+  expect(await readFile(join(image.rootfsDir, "bin/app"), "utf8")).toBe("#!/bin/true\n");
+});
+
 it("says so when the image is larger than the disk", async () => {
   const mount = join(dir, "small");
   await mkdir(mount);

@@ -39,6 +39,9 @@ afterEach(async () => {
   await rm(dir, { recursive: true });
 });
 
+/** What is heard by who needs space on the disk. */
+let full: SubstrateError | undefined;
+
 async function open(runtimeBuild = "r1"): Promise<Origins> {
   const log = createLogger("test", "crit");
   log.silent = true;
@@ -51,7 +54,7 @@ async function open(runtimeBuild = "r1"): Promise<Origins> {
     checks: { digest: () => Promise.reject(new Error("not read")), verify: (image) => engine.verify(image) },
     count: () => undefined,
     jobs: pLimit(1),
-    claim: () => Promise.resolve({ end: () => undefined }),
+    claim: () => (full === undefined ? Promise.resolve({ end: () => undefined }) : Promise.reject(full)),
     bytesBelow: () => Promise.resolve(1),
     log,
     signal: ending.signal,
@@ -110,6 +113,31 @@ it("says what is not in the store or of another runtime, to all who asked, and l
   await expect(foreign).rejects.toThrow(/Snapshot default\/a was written by runsc r1, and this node has r2/);
   expect(downloads).toBe(0);
   expect(await here()).toEqual([]);
+});
+
+it("R24: needs room to be fetched; the least used one that nobody uses may go first", async () => {
+  await commit("a");
+  await commit("b");
+  const origins = await open();
+  full = new SubstrateError("NO_ROOM", "the disk is full");
+  await expect(origins.hold(source("a"))).rejects.toMatchObject({ code: "NO_ROOM" });
+  expect(await here()).toEqual([]);
+  full = undefined;
+  const a = await origins.hold(source("a"));
+  const b = await origins.hold(source("b"));
+  expect(origins.removables(0)).toEqual([]);
+  await a.release();
+  await b.release();
+  inUse.add("b");
+  expect(origins.removables(60_000)).toEqual([]);
+  const [first, ...others] = origins.removables(0);
+  expect([first?.name, others]).toEqual(["Snapshot default/a", []]);
+  // somebody has come meanwhile
+  const again = await origins.hold(source("a"));
+  expect(await first?.remove()).toBe(false);
+  await again.release();
+  expect(await first?.remove()).toBe(true);
+  expect(await here()).toEqual(["b"]);
 });
 
 it("a damaged copy is fetched again", async () => {
