@@ -4,6 +4,8 @@ import { renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { connectSupervisor } from "@substrate/atelet/supervisor/channel.ts";
 
+// Ignored, so that the end of the grace time shows; from before anybody knows of it.
+process.on("SIGTERM", () => undefined);
 /** Starts one orphan, as runsc leaves a sandbox behind, and writes what it knows into the node folder. */
 const stateDir = process.argv[2] ?? "";
 const supervisor = connectSupervisor();
@@ -19,5 +21,3 @@ function tell(): void {
 }
 tell();
 supervisor.onSession(tell);
-// Ignored, so that the end of the grace time shows.
-process.on("SIGTERM", () => undefined);
