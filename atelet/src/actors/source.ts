@@ -3,13 +3,12 @@ import { join } from "node:path";
 import { type Phases } from "@substrate/lib/phases.ts";
 import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
 import { KeptPages } from "../generations/kept-pages.ts";
-import { digestsOf, storedBytesOf } from "../store/manifests.ts";
-import { type ActorPrefix } from "../store/snapshots.ts";
-import { type Manifest } from "../store/store.ts";
+import { digestsOf } from "../store/manifests.ts";
 import { volumeFile } from "../volumes/actor-volumes.ts";
 import { noVolumes } from "../volumes/stack.ts";
 import { type ActorContext } from "./actor-context.ts";
 import { claimDownload } from "./disk-claims.ts";
+import { learnStored } from "./learn-stored.ts";
 import { pagesHere } from "./page-bases.ts";
 import { nextStart } from "./next-start.ts";
 import { type Generation } from "./record.ts";
@@ -54,7 +53,7 @@ export async function claimHead(options: SourceOptions): Promise<void> {
     // It ran elsewhere since: there its program has lost the connections that wait for it here.
     if (!localIsNewest) await node.network.giveUp(record.actor.uid);
     const head = await store.claim(prefix, epoch);
-    if (head.manifest !== null) await learn(options, head.manifest);
+    if (head.manifest !== null) await learnStored(options, head.manifest);
     record.claim = { ...record.claim, state: "done" };
     await save({ durable: true });
     log.info("head claimed", { epoch, generation: head.generation, localIsNewest });
@@ -238,38 +237,6 @@ function withOlder({ record, generations }: SourceOptions, { generation }: Gener
   return new SubstrateError(error.code, `generation ${generation} cannot be restored: ${error.message}; ${fix}`, {
     cause: error,
   });
-}
-
-/** Takes what the head names into the record, if it isn't there yet. */
-async function learn({ node, record, prefix, generations }: SourceOptions, key: string): Promise<void> {
-  const manifest = await node.store(record.program.store).manifest(prefix, key);
-  const known = generations.get(manifest.generation);
-  if (known?.epoch !== manifest.epoch) await generations.replace(fromManifest(manifest, key, prefix));
-}
-
-function fromManifest(manifest: Manifest, key: string, prefix: ActorPrefix): Generation {
-  return {
-    generation: manifest.generation,
-    epoch: manifest.epoch,
-    revision: manifest.revision,
-    imageDigest: manifest.imageDigest,
-    runtime: manifest.sandbox.runtime,
-    fidelity: manifest.fidelity,
-    envDigest: manifest.envDigest ?? "",
-    createdAtMs: Date.parse(manifest.createdAt),
-    restoreFailures: 0,
-    sizeBytes: manifest.sizeBytes,
-    storage: {
-      state: "COMPLETED",
-      manifest: key,
-      location: `${prefix.clusterUid}/${prefix.namespaceUid}/${prefix.actorUid}/${key}`,
-      digest: "",
-      storedBytes: storedBytesOf(manifest),
-      completedAtMs: Date.parse(manifest.createdAt),
-      message: "",
-      reason: "",
-    },
-  };
 }
 
 function nameOf({ record }: SourceOptions): string {

@@ -6,7 +6,7 @@ import { type Pages } from "../pages/pages.ts";
 import { collectPacks } from "./collector.ts";
 import { Heads, refuseHigherEpoch, superseded } from "./heads.ts";
 import { generationFolder, indexFile, manifestFile, manifestKey, objectKey, pagesFile } from "./layout.ts";
-import { commitResult, readManifest, type ReadManifest } from "./manifests.ts";
+import { commitResult, manifestsAmong, readManifest, type ReadManifest } from "./manifests.ts";
 import { PackedPages, type PagesToStore, type StoredPages } from "./packed-pages.ts";
 import { removePrefix } from "./removal.ts";
 import {
@@ -131,6 +131,10 @@ export class ObjectSnapshotStore implements SnapshotStore {
 
   async manifest(prefix: ActorPrefix, key: string): Promise<Manifest> {
     return (await readManifest(this.#store, prefix, key)).manifest;
+  }
+
+  async manifests(prefix: ActorPrefix): Promise<Manifest[]> {
+    return manifestsAmong(this.#store, prefix, await this.#store.list(objectKey(prefix, "")));
   }
 
   async download(prefix: ActorPrefix, key: string, to: Destination): Promise<Manifest> {

@@ -104,6 +104,8 @@ export interface SnapshotStore {
    */
   copy(from: { prefix: ActorPrefix; key: string }, to: ActorPrefix, owner: Owner): Promise<Stored>;
   manifest(prefix: ActorPrefix, key: string): Promise<Manifest>;
+  /** All that are stored, in no order; also what a replaced upload has left. */
+  manifests(prefix: ActorPrefix): Promise<Manifest[]>;
   /** Fetches all files of a manifest, checked by digest. Throws SNAPSHOT_DAMAGED. */
   download(prefix: ActorPrefix, key: string, to: Destination): Promise<Manifest>;
   /** Removes one generation's data; never the one that the head names. No error if it is gone. */

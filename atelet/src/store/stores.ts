@@ -110,6 +110,10 @@ class OpenedOnUse implements SnapshotStore {
     return (await this.#open(prefix)).manifest(prefix, key);
   }
 
+  async manifests(prefix: ActorPrefix): Promise<Manifest[]> {
+    return (await this.#open(prefix)).manifests(prefix);
+  }
+
   async download(prefix: ActorPrefix, key: string, to: Destination): Promise<Manifest> {
     return (await this.#open(prefix)).download(prefix, key, to);
   }
