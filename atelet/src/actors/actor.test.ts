@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { chmod, open, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
+import { chmod, open, readdir, readFile, rename, rm, stat, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { WriteBack } from "../writeback/writeback.ts";
@@ -637,6 +637,19 @@ describe("which state is the newest (design.md §7)", () => {
     expect(actor.generations.get(1)?.storage.message).toMatch(
       /^the copy on its node was damaged \(.*pages.img has other content .*\) and removed; the stored one is used$/,
     );
+  });
+
+  it("the only copy is used, and stays, when it can't be read whether it is damaged", async () => {
+    const actor = await granted();
+    await actor.resume();
+    node.runtime.only().memory = 6;
+    await suspend(actor);
+    await expect.poll(() => actor.generations.local(1)?.seal).toBeDefined();
+    await utimes(join(actor.generations.path(1), "pages.img"), 1, 1);
+    vi.spyOn(node.context.fileChecks, "verify").mockRejectedValueOnce(new Error("EMFILE: too many open files"));
+    await actor.resume();
+    expect(node.runtime.only().memory).toBe(6);
+    expect(storage(actor)).toEqual(["1 PENDING"]);
   });
 
   it("after a restart of the machine a damaged copy goes before anybody wants it", async () => {

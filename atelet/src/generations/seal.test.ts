@@ -83,3 +83,9 @@ it("pages are known by their table alone", async () => {
   inTable = undefined;
   expect(await checkSeal(dir, { ...sealed, boot: "an earlier one" }, trusted)).toEqual({ seal: sealed });
 });
+
+it("regression: what could not be read at the moment was taken for damaged, and the only copy removed", async () => {
+  const failing: FileChecks = { ...checks, digest: () => Promise.reject(new Error("EMFILE: too many open files")) };
+  const look = checkSeal(dir, { ...seal, boot: "an earlier one" }, { ...trusted, checks: failing });
+  await expect(look).rejects.toThrow("EMFILE");
+});

@@ -51,7 +51,7 @@ export async function sealOf(stamps: ReadonlyMap<string, string>, digests: reado
 
 /**
  * Reads what does not look as it did, all of it after a restart of the machine or if it is distrusted. Throws for an
- * image whose page table is not whole.
+ * image whose page table is not whole, and when a file can't be read: it may be the only one, and good.
  * @returns what is damaged, or the seal as it is to be from now on: the same object if nothing had to be read.
  */
 export async function checkSeal(
@@ -74,18 +74,14 @@ export async function checkSeal(
   return { seal: same ? seal : { boot: await machineBoot(), files } };
 }
 
-/** Throws if it cannot be known: without a page table, nothing is said about the pages. */
+/** Throws if it cannot be known: without a page table, or when a file can't be read now, though perhaps later. */
 async function differs(
   path: string,
   { name, sha256 }: Digest,
   { table, checks }: { table: string; checks: FileChecks },
 ): Promise<string | undefined> {
   if (sha256 === undefined) return checks.verify({ file: path, table });
-  try {
-    return (await checks.digest(path)).sha256 === sha256 ? undefined : `${name} has other content than was written`;
-  } catch (error) {
-    return `${name} cannot be read: ${error instanceof Error ? error.message : String(error)}`;
-  }
+  return (await checks.digest(path)).sha256 === sha256 ? undefined : `${name} has other content than was written`;
 }
 
 async function machineBoot(): Promise<string> {
