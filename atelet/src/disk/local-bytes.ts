@@ -17,8 +17,6 @@ export interface LocalBytes {
   other: number;
 }
 
-type LocalKind = keyof LocalBytes;
-
 /**
  * Adds up the blocks of every file below the node folder. Blocking: for a worker thread.
  * @param knownImages bytes of unpacked images by their folder's name; they never change. What is found is added.

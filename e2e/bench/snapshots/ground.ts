@@ -18,9 +18,6 @@ import { PlainClient } from "./plain.ts";
 const MIB = 2 ** 20;
 const CLOCK_TICKS_PER_SECOND = 100;
 
-/** The names of the cluster's stores: the same bucket server, at once or through the link. */
-type StoreName = "direct" | "link";
-
 /** A program in a raw sandbox, with folders for its images. */
 export interface RawProgram {
   sandbox: RawSandbox;
