@@ -85,6 +85,7 @@ export class PackedPages {
   async store({ prefix, generation, epoch, head, file, table, bases, phases }: PagesToStore): Promise<StoredPages> {
     const base = await this.#base(prefix, head, bases);
     const places = new Map((base?.pages.packs ?? []).map(({ key, at }) => [key, at ?? key]));
+    const there = await this.#there(prefix, [...places.values()]);
     const upload = new Overlapping((ms) => {
       phases.add("send", ms);
     });
@@ -92,7 +93,7 @@ export class PackedPages {
       file,
       table,
       ...(base && { base: base.local }),
-      use: (key) => useOf(prefix, places.get(key)),
+      use: (key) => useOf(prefix, there, places.get(key)),
       keyPrefix: `${packFolder(prefix)}${generation}-${epoch}-`,
       put: (key, bytes) => upload.run(() => this.#store.putBytes(packObject(prefix, key), bytes)),
     } satisfies PackRequest);
@@ -152,7 +153,14 @@ export class PackedPages {
     return { ...pages, packs: packs.map(({ key, at }) => ({ key, at })) };
   }
 
-  /** That which the head names, of which all packs are there; else a Snapshot's, whose packs stay once marked. */
+  /** Those of the places that have their pack: what somebody has removed is stored anew with the next upload. */
+  async #there(prefix: ActorPrefix, places: readonly string[]): Promise<ReadonlySet<string>> {
+    const folders = new Set(places.map((place) => folderOf(packObject(prefix, place))));
+    const listed = new Set((await Promise.all([...folders].map((folder) => this.#store.list(folder)))).flat());
+    return new Set(places.filter((place) => listed.has(packObject(prefix, place))));
+  }
+
+  /** That which the head names; else a Snapshot's, whose packs stay once marked. */
   async #base(prefix: ActorPrefix, head: Head | undefined, bases: readonly KnownPages[]): Promise<Base | undefined> {
     const own = bases.find((base) => base.prefix.actorUid === prefix.actorUid && base.key === head?.manifest);
     if (own !== undefined) {
@@ -182,9 +190,13 @@ export class PackedPages {
 }
 
 /** @param place of a pack that the base's index names; undefined if its manifest doesn't. */
-function useOf(prefix: ActorPrefix, place: string | undefined): PackUse {
-  if (place === undefined) return "none";
+function useOf(prefix: ActorPrefix, there: ReadonlySet<string>, place: string | undefined): PackUse {
+  if (place === undefined || !there.has(place)) return "none";
   return ownerOfPack(prefix, place).actorUid === prefix.actorUid ? "own" : "foreign";
+}
+
+function folderOf(key: string): string {
+  return key.slice(0, key.lastIndexOf("/") + 1);
 }
 
 function placeOf(prefix: ActorPrefix, places: ReadonlyMap<string, string>, key: string): string {

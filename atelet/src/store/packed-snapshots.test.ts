@@ -62,6 +62,17 @@ it("shares with the generation that the head names and no other, and with nothin
   expect(missingOf(objects.objects, prefix)).toEqual([]);
 });
 
+it("regression: a generation named a pack that somebody had removed, and counted as stored", async () => {
+  const pages = randomPages(40);
+  const one = await world.commit(store, prefix, [1, 1], pages);
+  const [pack = ""] = [...objects.objects.keys()].filter((key) => key.includes("/packs/"));
+  objects.objects.delete(pack);
+  const content = changed(pages, 1);
+  const two = await world.commit(store, prefix, [2, 1], content, [one]);
+  expect(missingOf(objects.objects, prefix)).toEqual([]);
+  expect((await world.fetch(store, prefix, two.key)).content.equals(content)).toBe(true);
+});
+
 it("a generation of format 1 is restored, and the next one is stored in packs", async () => {
   const pages = randomPages(20);
   const { dir } = await world.image(pages);
