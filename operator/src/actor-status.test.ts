@@ -312,6 +312,24 @@ describe("desiredStatus", () => {
     expect(statusOf({ actor, node: away }).condition("Ready")?.reason).toBe("RestoreFailed");
   });
 
+  it("regression: an actor that left the node where it could not be started was called Ready", () => {
+    const conditions = [
+      {
+        type: "Ready",
+        status: "False" as const,
+        reason: "SnapshotDamaged",
+        message: "why",
+        lastTransitionTime: "2026-01-01T00:00:00Z",
+      },
+    ];
+    const status = { state: "ACTOR_STATE_SUSPENDED" as const, generation: 4, conditions };
+    expect(statusOf({ actor: actorWith(status) }).condition("Ready")).toMatchObject({
+      status: "False",
+      reason: "SnapshotDamaged",
+      message: "why",
+    });
+  });
+
   it("says what a crash loop, a changed environment and a full volume mean", () => {
     const crashLoop = { generation: 4n, message: "three short lives", sinceUnixMs: 1n };
     const volumes = [{ name: "data", usedBytes: 3n * 1024n ** 2n, limitBytes: 2n * 1024n ** 2n }];

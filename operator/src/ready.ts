@@ -103,13 +103,12 @@ function shown(status: ActorWorld["actor"]["status"]): ConditionFacts | undefine
 
 /**
  * That it could not be started, until it was, or something else was tried: a suspend, which finds it asleep, hides
- * nothing.
+ * nothing, nor does its leaving the node that tried.
  */
 function failedStart(world: ActorWorld): ConditionFacts | undefined {
   const { actor, report } = world;
   const last = report?.lastOperation;
-  if (last === undefined) return undefined;
-  if (last.type === "OPERATION_TYPE_RESUME") {
+  if (last?.type === "OPERATION_TYPE_RESUME") {
     if (last.result !== "OPERATION_RESULT_FAILED" || !lastingCodes.has(last.reason)) return undefined;
     return {
       type: "Ready",
