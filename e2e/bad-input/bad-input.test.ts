@@ -250,7 +250,7 @@ describe("a snapshot on the node that is not what it was", { timeout: 60_000 }, 
     await flip(await hands.imageDir("flipped", 1));
     expect(await hands.count("flipped")).toBe(3);
     const said =
-      /Generation 1 is in the store: the copy on its node was damaged \(\S+ has other content than was stored\) and removed; the stored one is used/;
+      /Generation 1 is in the store: the copy on its node was damaged \(pages\.img has other content than was written, in pages \d+ to \d+\) and removed; the stored one is used/;
     expect(await hands.described("actor", "flipped", /Warning +SnapshotDamaged/)).toMatch(said);
   });
 

@@ -77,7 +77,7 @@ it("after a restart of the machine, or when it is distrusted, it is read whateve
 
 it("pages are known by their table alone", async () => {
   const sealed = await sealOf(await stampsOf(dir, ["pages.img"]), [{ name: "pages.img" }]);
-  inTable = "pages.img has other content than its table says";
+  inTable = "pages.img has other content than was written, in pages 0 to 1";
   expect(await checkSeal(dir, sealed, trusted)).toEqual({ seal: sealed });
   expect(await checkSeal(dir, sealed, { ...trusted, distrusted: true })).toEqual({ damage: inTable });
   inTable = undefined;

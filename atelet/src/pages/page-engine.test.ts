@@ -217,7 +217,7 @@ describe("damage", () => {
     const bad = Buffer.from(image);
     bad[300 * PAGE_BYTES + 9] = (bad[300 * PAGE_BYTES + 9] ?? 0) ^ 1;
     await writeFile(one.file, bad);
-    expect(await store.engine.verify(one)).toMatch(/one has other content than its table says, in pages 256 to 511/);
+    expect(await store.engine.verify(one)).toMatch(/^one has other content than was written, in pages 256 to 511$/);
     await expect(store.engine.pack({ ...one, keyPrefix: "x-", put: store.put })).rejects.toMatchObject({
       code: "SNAPSHOT_DAMAGED",
     });

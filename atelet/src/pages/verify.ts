@@ -1,4 +1,5 @@
 import { closeSync, openSync } from "node:fs";
+import { basename } from "node:path";
 import { looksOf } from "./file-bytes.ts";
 import { type Job } from "./job.ts";
 import { HASH_BYTES, type PageHash } from "./page-hash.ts";
@@ -25,14 +26,15 @@ export async function verify(job: Job, request: Works["verify"], hash: PageHash)
 
 async function difference(job: Job, reader: PageReader, table: TableFile): Promise<string | undefined> {
   const { sizeBytes } = looksOf(reader.fd);
-  if (sizeBytes !== table.sizeBytes) return `${reader.path} has ${sizeBytes} bytes instead of ${table.sizeBytes}`;
+  const name = basename(reader.path);
+  if (sizeBytes !== table.sizeBytes) return `${name} has ${sizeBytes} bytes instead of ${table.sizeBytes}`;
   const expected = Buffer.allocUnsafe(chunkPages * HASH_BYTES);
   for (let at = 0; at < table.pages; at += chunkPages) {
     const count = Math.min(chunkPages, table.pages - at);
     const { hashes } = reader.read(at, count, sizeBytes);
     table.read(at, expected.subarray(0, count * HASH_BYTES));
     if (!hashes.equals(expected.subarray(0, count * HASH_BYTES))) {
-      return `${reader.path} has other content than its table says, in pages ${at} to ${at + count - 1}`;
+      return `${name} has other content than was written, in pages ${at} to ${at + count - 1}`;
     }
     await job.breathe();
   }
