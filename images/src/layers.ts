@@ -85,7 +85,6 @@ export async function bundlesKey(root: string, part: PartName): Promise<string> 
 
 /** Folders that a build is filling; they end with it. */
 export async function inScratch<T>(use: (folder: string) => Promise<T>): Promise<T> {
-  // buildah makes an image's name of its path, and names are in lower case
   const folder = join(tmpdir(), `substrate-image-${randomUUID()}`);
   await mkdir(folder, { mode: 0o700 });
   try {

@@ -10,6 +10,8 @@ export interface ProgramOptions {
   signal?: AbortSignal | undefined;
   /** Where the program comes from, for whoever lacks it. */
   fix?: string;
+  /** Where it runs; default: where this process does. */
+  cwd?: string | undefined;
 }
 
 /**
@@ -22,7 +24,7 @@ export async function run(program: string, args: readonly string[], options: Pro
 
 /** As `run`, for output that is no text. */
 export function outputBytes(program: string, args: readonly string[], options: ProgramOptions = {}): Promise<Buffer> {
-  const { timeoutMs = 300_000, signal, fix } = options;
+  const { timeoutMs = 300_000, signal, fix, cwd } = options;
   const settings = {
     timeout: timeoutMs,
     killSignal: "SIGKILL" as const,
@@ -30,6 +32,7 @@ export function outputBytes(program: string, args: readonly string[], options: P
     env: programEnvironment(),
     encoding: "buffer" as const,
     ...(signal === undefined ? {} : { signal }),
+    ...(cwd === undefined ? {} : { cwd }),
   };
   return new Promise((resolve, reject) => {
     execFile(program, args, settings, (error, stdout, stderr) => {
