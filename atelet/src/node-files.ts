@@ -1,6 +1,6 @@
 import { constants } from "node:fs";
 import { open, readdir, readFile, rename, rm } from "node:fs/promises";
-import { dirname } from "node:path";
+import { dirname, join } from "node:path";
 
 /**
  * Writes JSON to a temporary name and renames it: a reader sees the old or the new content, never half of it.
@@ -61,5 +61,12 @@ export async function namesIn(dir: string): Promise<string[]> {
   } catch (error) {
     if (isMissing(error)) return [];
     throw error;
+  }
+}
+
+/** What was being written in a folder when an earlier atelet ended: files under temporary names. */
+export async function removeHalfWritten(dir: string): Promise<void> {
+  for (const name of await namesIn(dir)) {
+    if (/\.(?:tmp|partial)$/.test(name)) await rm(join(dir, name), { force: true });
   }
 }

@@ -1,7 +1,7 @@
 import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
-import { readJson, writeJson } from "../node-files.ts";
+import { readJson, removeHalfWritten, writeJson } from "../node-files.ts";
 
 const releaseSchema = z.object({ epoch: z.number().int().nonnegative(), releasedAtMs: z.number() });
 
@@ -19,6 +19,7 @@ export class Releases {
 
   async load(nowMs: number): Promise<void> {
     await mkdir(this.#dir, { recursive: true, mode: 0o700 });
+    await removeHalfWritten(this.#dir);
     for (const name of await readdir(this.#dir)) {
       if (!name.endsWith(".json")) continue;
       const path = join(this.#dir, name);

@@ -1,7 +1,7 @@
-import { mkdir, readdir, rename, rm, stat } from "node:fs/promises";
+import { mkdir, readdir, rename, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
-import { isMissing, namesIn, readJson, removeFolder, writeJson } from "../node-files.ts";
+import { isMissing, namesIn, readJson, removeFolder, removeHalfWritten, writeJson } from "../node-files.ts";
 import { stackSchema } from "../volumes/stack.ts";
 import { checkSeal, type Digest, type FileChecks, type Seal, sealOf, sealSchema, stampsOf } from "./seal.ts";
 
@@ -174,7 +174,7 @@ export class GenerationFolder {
       const record = committed ? await readRecord(join(this.#dir, name)) : undefined;
       if (record?.generation === Number(name)) {
         records.push(record);
-        await this.#tidy(name);
+        await removeHalfWritten(join(this.#dir, name));
       } else if (committed) aside.push(await this.#setAside(name));
       else {
         await removeFolder(join(this.#dir, name));
@@ -183,12 +183,6 @@ export class GenerationFolder {
     }
     records.sort((a, b) => b.generation - a.generation);
     return { records, removed, aside };
-  }
-
-  /** What was being written beside a committed image when the atelet ended. */
-  async #tidy(name: string): Promise<void> {
-    for (const file of await namesIn(join(this.#dir, name)))
-      if (/\.(?:tmp|partial)$/.test(file)) await rm(join(this.#dir, name, file), { force: true });
   }
 
   async #setAside(name: string): Promise<string> {

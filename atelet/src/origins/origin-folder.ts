@@ -5,7 +5,7 @@ import { asSubstrateError } from "@substrate/lib/errors.ts";
 import { checkSeal, type Digest, type FileChecks, sealOf, sealSchema, stampsOf } from "../generations/seal.ts";
 import { type LocalPages } from "../pages/pages.ts";
 import { pagesFile } from "../store/layout.ts";
-import { isMissing, readJson, removeFolder, writeJson } from "../node-files.ts";
+import { isMissing, readJson, removeFolder, removeHalfWritten, writeJson } from "../node-files.ts";
 
 const originRecordSchema = z.object({
   format: z.literal(1),
@@ -167,7 +167,10 @@ export class OriginFolder {
     for (const name of await readdir(this.dir)) {
       const record = name.includes(".") ? undefined : await readRecord(join(this.dir, name));
       if (record === undefined) await removeFolder(join(this.dir, name));
-      else found.set(name, record);
+      else {
+        await removeHalfWritten(join(this.dir, name));
+        found.set(name, record);
+      }
     }
     return found;
   }
