@@ -170,7 +170,7 @@ export class Suspender {
         const what = `generation ${made} is saved, but node ${nodeName} has not reported it`;
         throw new SubstrateError("TIMEOUT", `Actor ${key}: ${what} within ${restartMs / 1_000} s: ask again`);
       }
-      await sleep(lookMs);
+      await this.#options.atelets.nextChange(nodeName, untilMs - performance.now());
     }
   }
 }

@@ -130,7 +130,7 @@ it("an upload that the atelet's end cut off while a newer generation was there l
   if (pending !== undefined) pending.storage.message = "being uploaded";
   await actor.resume();
   // what is being uploaded is not dropped for the newer one
-  const drop = vi.spyOn(Uploader.prototype, "dropReplaced").mockResolvedValueOnce(undefined);
+  const drop = vi.spyOn(Uploader.prototype, "dropReplaced").mockReturnValueOnce(undefined);
   await suspend(actor);
   drop.mockRestore();
   await node.restart();

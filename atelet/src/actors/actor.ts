@@ -116,8 +116,8 @@ export class Actor {
     this.#tagging = new Tagging({
       ...context,
       digests,
-      released: async () => {
-        await uploader.dropReplaced();
+      released: () => {
+        uploader.dropReplaced();
         uploader.schedule();
       },
     });

@@ -82,7 +82,7 @@ export class Saving {
     // Another fidelity starts a program cold: it knows nothing of them.
     const asleep = fidelity === "Memory" ? { actor: record.actor.uid, generation, epoch } : undefined;
     await phases.run("teardown", () => sandbox.stop(running, asleep));
-    await uploader.dropReplaced();
+    uploader.dropReplaced();
     digests.take(saved.generation);
     uploader.schedule();
     volumes.flattenSoon();
@@ -116,7 +116,7 @@ export class Saving {
       if (sandbox.running === running) watch.begin();
     }
     if (record.oldestUnsavedMs === 0) record.oldestUnsavedMs = Date.now();
-    await uploader.dropReplaced();
+    uploader.dropReplaced();
     digests.take(saved.generation);
     uploader.schedule();
   }

@@ -11,7 +11,7 @@ import { copyStored, ownerOf, transferDir } from "./stored-copy.ts";
 export interface TaggingOptions extends ActorContext {
   digests: Digests;
   /** Generations that were kept for a tag may go. */
-  released: () => Promise<void>;
+  released: () => void;
 }
 
 /**
@@ -43,7 +43,7 @@ export class Tagging {
     const { record, save, released } = this.#options;
     if (record.tags.every((one) => one.uid !== uid)) return;
     record.tags = record.tags.filter((one) => one.uid !== uid);
-    await released();
+    released();
     await save({ durable: false });
   }
 

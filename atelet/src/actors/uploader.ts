@@ -96,14 +96,19 @@ export class Uploader {
     };
   }
 
-  /** Generations that a newer one on this node has replaced need no upload of their own. */
-  async dropReplaced(): Promise<void> {
-    const { generations, record } = this.#options;
+  /**
+   * Generations that a newer one on this node has replaced need no upload of their own. Nobody waits until their files
+   * are gone: of a large one that takes as long as a checkpoint.
+   */
+  dropReplaced(): void {
+    const { generations, record, log } = this.#options;
     const newest = generations.newest();
     for (const older of [...generations.all()]) {
       if (newest === undefined || older.generation >= newest.generation) continue;
       if (older.generation === this.#uploading || this.#isTagged(older)) continue;
-      await generations.evict(older.generation);
+      generations.evict(older.generation).catch((error: unknown) => {
+        log.warn("files of a replaced snapshot could not be removed yet", { generation: older.generation, error });
+      });
       if (older.storage.state === "COMPLETED") continue;
       generations.forget(older.generation);
       if (older.storage.message !== "") record.litter.push({ generation: older.generation, epoch: older.epoch });
