@@ -333,8 +333,9 @@ export class ActorSandbox {
 
   /** The files of a background restore stay until its load has ended well; a load that fails is a crash (design.md §6). */
   #watchLoad(running: Running, unpin: (() => Promise<void>) | undefined): void {
-    const { log, idle, generations, record } = this.#options;
-    running.load.ended
+    const { node, log, idle, generations, record } = this.#options;
+    node.urgency
+      .during(() => running.load.ended)
       .catch(async (error: unknown) => {
         // A suspend under way finds it by itself; a resume under way ends first.
         await idle();

@@ -4,14 +4,19 @@ import { type Digest } from "../generations/seal.ts";
 import { isMissing } from "../node-files.ts";
 import { pagesFile } from "../store/layout.ts";
 import { type ActorContext } from "./actor-context.ts";
+import { Patience } from "./patience.ts";
+
+/** Until then a damage of the files would not be noticed. */
+const PATIENCE_MS = 5000;
 
 /**
- * Takes the digests of one actor's generations soon after they were written, off the path of a suspend: a table of the
- * pages, which the upload needs too, and the sha256 of the rest. From then on a damage of the files here is noticed.
+ * Takes the digests of one actor's generations soon after they were written, off the path of a suspend and of the
+ * wake that may follow: a table of the pages, which the upload needs too, and the sha256 of the rest. From then on a
+ * damage of the files here is noticed.
  */
 export class Digests {
   readonly #context: ActorContext;
-  readonly #running = new Map<number, Promise<void>>();
+  readonly #running = new Map<number, { work: Promise<void>; patience: Patience; given: AbortController }>();
   readonly #ended = new AbortController();
 
   constructor(context: ActorContext) {
@@ -24,11 +29,13 @@ export class Digests {
     const taken = generations.local(generation)?.seal !== undefined;
     if (taken || this.#running.has(generation) || this.#ended.signal.aborted) return;
     const unpin = generations.pin(generation);
-    const work = this.#take(generation)
+    const patience = new Patience(this.#context.node.urgency, PATIENCE_MS);
+    const given = new AbortController();
+    const signal = AbortSignal.any([this.#ended.signal, given.signal]);
+    const work = this.#take(generation, patience, signal)
       .catch((error: unknown) => {
         // Also without them it can be restored, and the upload takes them anew.
-        if (!this.#ended.signal.aborted)
-          log.warn("the digests of a snapshot could not be taken", { generation, error });
+        if (!signal.aborted) log.warn("the digests of a snapshot could not be taken", { generation, error });
       })
       .finally(async () => {
         this.#running.delete(generation);
@@ -37,25 +44,36 @@ export class Digests {
       .catch((error: unknown) => {
         log.warn("files of a replaced snapshot could not be removed yet", { generation, error });
       });
-    this.#running.set(generation, work);
+    this.#running.set(generation, { work, patience, given });
+  }
+
+  /** Its files are to go: nothing reads them any longer than it must. */
+  giveUp(generation: number): void {
+    const running = this.#running.get(generation);
+    running?.given.abort(new Error(`generation ${generation} was replaced`));
+    running?.patience.end();
   }
 
   /** Resolves when they were taken, or could not be. */
   async ready(generation: number): Promise<void> {
     this.take(generation);
-    await this.#running.get(generation);
+    const running = this.#running.get(generation);
+    running?.patience.end();
+    await running?.work;
   }
 
   /** Nothing of it runs any more when it resolves. */
   async stop(): Promise<void> {
     this.#ended.abort(new Error("the actor is leaving this node"));
-    await Promise.all(this.#running.values());
+    for (const { patience } of this.#running.values()) patience.end();
+    await Promise.all([...this.#running.values()].map(({ work }) => work));
   }
 
-  async #take(generation: number): Promise<void> {
+  async #take(generation: number, patience: Patience, signal: AbortSignal): Promise<void> {
     const { node, generations } = this.#context;
+    await patience.calm();
     await node.digestSlots(async () => {
-      const { signal } = this.#ended;
+      signal.throwIfAborted();
       const stamps = await generations.stamps(generation);
       const digests: Digest[] = [];
       for (const name of stamps.keys()) {
@@ -64,7 +82,7 @@ export class Digests {
         if (name === pagesFile) {
           const { table } = generations.pageFiles(generation);
           // it may have been made while the image was written
-          if (!(await exists(table))) await node.pages.table({ file, table }, signal);
+          if (!(await exists(table))) await node.pages.table({ file, table, calm: () => patience.calm() }, signal);
           digests.push({ name });
         } else digests.push({ name, sha256: (await node.fileChecks.digest(file)).sha256 });
       }

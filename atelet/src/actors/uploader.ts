@@ -101,11 +101,12 @@ export class Uploader {
    * are gone: of a large one that takes as long as a checkpoint.
    */
   dropReplaced(): void {
-    const { generations, record, log } = this.#options;
+    const { generations, record, digests, log } = this.#options;
     const newest = generations.newest();
     for (const older of [...generations.all()]) {
       if (newest === undefined || older.generation >= newest.generation) continue;
       if (older.generation === this.#uploading || this.#isTagged(older)) continue;
+      digests.giveUp(older.generation);
       generations.evict(older.generation).catch((error: unknown) => {
         log.warn("files of a replaced snapshot could not be removed yet", { generation: older.generation, error });
       });

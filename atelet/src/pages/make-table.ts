@@ -13,9 +13,15 @@ import { TableWriter } from "./table-file.ts";
 const pollMs = 5;
 /** Pages read and hashed at once. */
 const chunkPages = 256;
+/** Between two looks whether others are in a hurry. */
+const calmEveryPages = 16 * chunkPages;
 
 /** See Pages.table. */
-export async function makeTable(job: Job, { file, table, growing }: Works["table"], hash: PageHash): Promise<void> {
+export async function makeTable(
+  job: Job,
+  { file, table, growing, patient }: Works["table"],
+  hash: PageHash,
+): Promise<void> {
   const written = growing ? new Written(job) : undefined;
   while (written && !written.yet && !existsSync(file)) await written.orAfter(pollMs);
   const fd = openSync(file, "r");
@@ -23,7 +29,7 @@ export async function makeTable(job: Job, { file, table, growing }: Works["table
     const writer = new TableWriter(table);
     try {
       const reader = new PageReader(fd, file, hash, chunkPages);
-      writer.commit(await (written ? follow(job, reader, writer, written) : hashAll(job, reader, writer)));
+      writer.commit(await (written ? follow(job, reader, writer, written) : hashAll(job, reader, writer, { patient })));
     } catch (error) {
       writer.abandon();
       throw error;
@@ -52,10 +58,16 @@ class Written {
   }
 }
 
-async function hashAll(job: Job, reader: PageReader, writer: TableWriter, from = 0): Promise<number> {
+async function hashAll(
+  job: Job,
+  reader: PageReader,
+  writer: TableWriter,
+  { from = 0, patient = false }: { from?: number; patient?: boolean },
+): Promise<number> {
   const before = looksOf(reader.fd);
   const pages = pageCount(before.sizeBytes);
   for (let at = from; at < pages; at += chunkPages) {
+    if (patient && at % calmEveryPages === 0) await job.ask("calm", undefined);
     const { hashes } = reader.read(at, Math.min(chunkPages, pages - at), before.sizeBytes);
     writer.write(at, hashes);
     await job.breathe();
@@ -86,7 +98,7 @@ async function follow(job: Job, reader: PageReader, writer: TableWriter, written
     await job.breathe();
   }
   const { stamp } = looksOf(reader.fd);
-  const sizeBytes = await hashAll(job, reader, writer, at);
+  const sizeBytes = await hashAll(job, reader, writer, { from: at });
   for (const chunk of doubtful) {
     writer.write(chunk.at, reader.read(chunk.at, chunk.pages, sizeBytes).hashes);
     await job.breathe();

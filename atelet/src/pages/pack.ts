@@ -41,7 +41,7 @@ async function tableOf(job: Job, { file, table }: Works["pack"], hash: PageHash)
     return TableFile.open(table);
   } catch (error) {
     asDamage(error);
-    await makeTable(job, { file, table, growing: false }, hash);
+    await makeTable(job, { file, table, growing: false, patient: false }, hash);
     return TableFile.open(table);
   }
 }

@@ -1,5 +1,12 @@
 import { PageThread } from "./page-thread.ts";
-import { type Growing, type Packed, type PackRequest, type Pages, type Unpacked, type UnpackRequest } from "./pages.ts";
+import {
+  type Packed,
+  type PackRequest,
+  type Pages,
+  type TableRequest,
+  type Unpacked,
+  type UnpackRequest,
+} from "./pages.ts";
 
 /**
  * The engine on two threads: one for what fetches an image, which a wake waits for, and one for all the rest. Each does
@@ -9,14 +16,15 @@ export class PageEngine implements Pages {
   readonly #fetching = new PageThread();
   readonly #rest = new PageThread();
 
-  async table(
-    { file, table, growing }: { file: string; table: string; growing?: Growing },
-    signal?: AbortSignal,
-  ): Promise<void> {
+  async table({ file, table, growing, calm }: TableRequest, signal?: AbortSignal): Promise<void> {
     // the thread may ask for it only after it has failed
     growing?.written.catch(() => undefined);
-    const answering = growing && { written: async () => growing.written.then(() => undefined) };
-    await this.#rest.work("table", { file, table, growing: growing !== undefined }, answering ?? {}, signal);
+    const answering = {
+      ...(growing && { written: async () => growing.written.then(() => undefined) }),
+      ...(calm && { calm: async () => calm().then(() => undefined) }),
+    };
+    const work = { file, table, growing: growing !== undefined, patient: calm !== undefined };
+    await this.#rest.work("table", work, answering, signal);
   }
 
   verify({ file, table }: { file: string; table: string }, signal?: AbortSignal): Promise<string | undefined> {

@@ -87,6 +87,14 @@ export interface Growing {
   written: Promise<void>;
 }
 
+export interface TableRequest {
+  file: string;
+  table: string;
+  growing?: Growing;
+  /** Asked before each 16 MiB: the work, for which nobody waits, goes on when it resolves. */
+  calm?: () => Promise<void>;
+}
+
 /**
  * The engine of page tables, packs and indexes: it knows no actors and no stores. All work is on threads of its own; a
  * transfer holds at most 64 MiB of an image of up to 8 GiB (beyond that 12 bytes more a page).
@@ -97,7 +105,7 @@ export interface Growing {
  */
 export interface Pages {
   /** Makes the table of an image; an old one is replaced in one step. */
-  table(request: { file: string; table: string; growing?: Growing }, signal?: AbortSignal): Promise<void>;
+  table(request: TableRequest, signal?: AbortSignal): Promise<void>;
 
   /** What is wrong with an image: other size or other pages than its table has; undefined if nothing is. */
   verify(request: { file: string; table: string }, signal?: AbortSignal): Promise<string | undefined>;

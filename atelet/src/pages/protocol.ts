@@ -3,7 +3,7 @@ import { type LocalPages, type Packed, type PackUse, type Unpacked } from "./pag
 
 /** What a thread is given to do; a request without its callbacks, which the thread asks for. */
 export interface Works {
-  table: { file: string; table: string; growing: boolean };
+  table: { file: string; table: string; growing: boolean; patient: boolean };
   verify: { file: string; table: string };
   pack: { file: string; table: string; base: Pick<LocalPages, "table" | "index"> | undefined; keyPrefix: string };
   unpack: {
@@ -28,6 +28,7 @@ export type WorkName = keyof Works;
 /** What a thread asks of its caller. */
 export interface Questions {
   written: undefined;
+  calm: undefined;
   use: { packKeys: string[] };
   put: { packKey: string; bytes: ArrayBuffer };
   get: { packKey: string; offset: number; length: number };
@@ -35,6 +36,7 @@ export interface Questions {
 
 export interface Answers {
   written: undefined;
+  calm: undefined;
   use: PackUse[];
   put: undefined;
   get: ArrayBuffer;
