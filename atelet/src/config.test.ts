@@ -25,6 +25,7 @@ describe("parseConfig", () => {
       namespace: "substrate-system",
       port: 7443,
       diskFloor: { kind: "auto" },
+      lendPercent: 25,
       graceMs: 30_000,
       nodeName: "n1",
     });

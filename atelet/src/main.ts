@@ -13,7 +13,7 @@ import { type NodeContext } from "./actors/node-context.ts";
 import { Releases } from "./actors/releases.ts";
 import { Tags } from "./actors/tags.ts";
 import { Trials } from "./actors/trial.ts";
-import { freeBytes } from "./cgroups/cgroups.ts";
+import { lendCapBytes } from "./cgroups/cgroups.ts";
 import { StartPlaces } from "./actors/start-places.ts";
 import { Urgency } from "./actors/urgency.ts";
 import { claimDownload } from "./actors/disk-claims.ts";
@@ -54,8 +54,8 @@ import { SlotFolders } from "./warm/slot-folder.ts";
 import { createWarmMetrics } from "./warm/warm-metrics.ts";
 import { WarmSlots } from "./warm/warm-slots.ts";
 import { CacheWorkers } from "./writeback/cache-worker.ts";
+import { nodeWriteBack } from "./write-back.ts";
 import { ImageReads } from "./writeback/image-reads.ts";
-import { WriteBack } from "./writeback/writeback.ts";
 
 /** How many checkpoints are written at once: more only make each other slower. */
 const SNAPSHOT_SLOTS = 2;
@@ -104,8 +104,7 @@ const pod = await cgroups.pod();
 const ledger = new MemoryLedger({
   limitBytes: pod.limitBytes,
   reserveBytes: config.reserveBytes,
-  // R5: nothing kills a pod without a limit for what it has dirty, but the node's disk would be full of it
-  ...(!pod.limited && { lendCapBytes: Math.floor((pod.limitBytes * config.lendPercent) / 100) }),
+  lendCapBytes: lendCapBytes(pod, config.lendPercent),
   observe: (event) => {
     memory.ledger(event);
   },
@@ -177,24 +176,7 @@ const memory = createMemoryMetrics(registry, {
   unwritten: () => cgroups.snapshots(),
   heldUnlinkedBytes: () => pageCache.heldUnlinkedBytes(config.stateDir),
 });
-const tight = async (bytes: number): Promise<boolean> => ledger.tight(bytes, await freeBytes(await cgroups.pod()));
-const writeBack = new WriteBack({
-  cache: pageCache,
-  tight,
-  log,
-  evicted: (outcome) => {
-    memory.evicted(outcome);
-  },
-  flushed: () => {
-    memory.forcedFlushes.inc();
-  },
-  gaveUp: (message) => {
-    memory.overdueLoans.inc();
-    troubles.note("SnapshotNotOnDisk", message);
-  },
-  signal: ending.signal,
-});
-
+const writeBack = nodeWriteBack({ ledger, cgroups, pageCache, metrics: memory, troubles, log, signal: ending.signal });
 const outputs = new Outputs({
   sink: config.actorLogs === "stdout" ? openStdout(log) : undefined,
   passed: (bytes) => {

@@ -1,7 +1,9 @@
+import { randomUUID } from "node:crypto";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { type Actor } from "./actor.ts";
 import { evictableCopies, hurryUploads } from "./evictable.ts";
+import { removablesOf } from "./removables.ts";
 import { assignment, key, program, TestNode } from "./test-node.ts";
 
 let node: TestNode;
@@ -13,12 +15,11 @@ afterEach(() => node.stop());
 const bytesBelow = (): Promise<number> => Promise.resolve(1);
 const copies = () => evictableCopies(node.actors.all(), bytesBelow);
 
-async function asleep(memory: number): Promise<Actor> {
+async function asleep(memory: number, actorKey = key): Promise<Actor> {
   const grant = { session: "s1", epoch: 1 };
-  await node.actors.assign(
-    assignment(grant, { program: program({ uploadDelayMs: 3_600_000, uploadWithinMs: 3_600_000 }) }),
-  );
-  const actor = node.actors.get(key.uid);
+  const late = { program: program({ uploadDelayMs: 3_600_000, uploadWithinMs: 3_600_000 }), actor: actorKey };
+  await node.actors.assign(assignment(grant, late));
+  const actor = node.actors.get(actorKey.uid);
   await actor.resume();
   node.runtime.only().memory = memory;
   await suspend(actor);
@@ -68,6 +69,48 @@ it("what is being loaded stays until the load has ended", async () => {
   expect(await copies()[0]?.remove()).toBe(true);
   await suspend(actor);
   expect(actor.generations.newest()?.generation).toBe(2);
+});
+
+it("R24: copies of running actors go before those of sleeping ones, the oldest first; all after what is unused", async () => {
+  const actors: Actor[] = [];
+  for (const name of ["middle", "oldest", "newest", "runs"]) {
+    const actor = await asleep(1, { ...key, uid: randomUUID(), name });
+    const createdAtMs = { middle: 2, oldest: 1, newest: 3, runs: 4 }[name] ?? 0;
+    for (const generation of actor.record.generations) generation.createdAtMs = createdAtMs;
+    actors.push(actor);
+  }
+  await actors.at(-1)?.resume();
+  hurryUploads(actors);
+  await vi.waitFor(() => {
+    expect(copies()).toHaveLength(4);
+  });
+  const unused = (kind: "origin" | "image", ms: number) => ({
+    kind,
+    name: `${kind} unused for ${ms / 60_000} min`,
+    bytes: () => Promise.resolve(1),
+    remove: () => Promise.resolve(true),
+  });
+  const inUse: boolean[] = [];
+  const all = removablesOf({
+    actors,
+    origins: { removables: (ms) => [unused("origin", ms)], imageDigests: () => ["sha256:origin"] },
+    images: {
+      removables: (isInUse, ms) => {
+        const images = ["sha256:1", "sha256:origin", "sha256:warm", "sha256:2"];
+        inUse.push(...images.map((digest) => isInUse({ digest, dir: `/images/${digest}` })));
+        return [unused("image", ms)];
+      },
+    },
+    warmRootfs: ["/images/sha256:warm/rootfs"],
+    bytesBelow,
+  });
+  expect(all.map(({ name }) => name)).toEqual([
+    "origin unused for 10 min",
+    "image unused for 30 min",
+    ...["runs", "oldest", "middle", "newest"].map((name) => `generation 1 of default/${name}`),
+    "origin unused for 0 min",
+  ]);
+  expect(inUse).toEqual([true, true, true, false]);
 });
 
 it("a suspend that has no room leaves the actor running, and goes well when there is", async () => {

@@ -49,14 +49,16 @@ export async function inheritUnwritten(
   node: NodeContext,
   actors: readonly { generations: Generations }[],
 ): Promise<void> {
-  const paths = actors.flatMap(({ generations }) =>
-    generations.all().flatMap(({ generation, fidelity }) => {
-      if (fidelity === "Data" || generations.local(generation) === undefined) return [];
-      return [largeFile(generations.path(generation), fidelity)];
-    }),
+  const own = actors.flatMap(({ generations }) =>
+    generations
+      .all()
+      .filter(({ generation }) => generations.local(generation) !== undefined)
+      .map(({ generation, fidelity }) => ({ imageDir: generations.path(generation), fidelity })),
   );
   await Promise.all(
-    paths.map(async (path) => {
+    [...own, ...node.origins.imageDirs()].map(async ({ imageDir, fidelity }) => {
+      if (fidelity === "Data") return;
+      const path = largeFile(imageDir, fidelity);
       try {
         const state = await node.pageCache.inspect(await pinFile(path));
         if (isClean(state) || state === "gone") return;

@@ -25,6 +25,14 @@ export async function freeBytes(pod: CgroupMemory): Promise<number> {
   return pod.limited ? free : Math.min(free, await availableMemoryBytes());
 }
 
+/**
+ * R5: the most that is lent to snapshots at once; undefined: as much as is unbooked. Nothing kills a pod without a limit
+ * for what it has dirty, but the node's disk would be full of it.
+ */
+export function lendCapBytes(pod: Pick<CgroupMemory, "limited" | "limitBytes">, percent: number): number | undefined {
+  return pod.limited ? undefined : Math.floor((pod.limitBytes * percent) / 100);
+}
+
 export interface LimitsHit {
   /** A process was killed at the memory limit. */
   memory: boolean;

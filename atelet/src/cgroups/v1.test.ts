@@ -2,7 +2,7 @@ import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
-import { freeBytes } from "./cgroups.ts";
+import { freeBytes, lendCapBytes } from "./cgroups.ts";
 import { CgroupsV1 } from "./v1.ts";
 
 let mount: string;
@@ -52,6 +52,8 @@ it("R5: a pod without a limit has no more than the machine can give", async () =
   const pod = await cgroups().pod();
   expect(pod.limited).toBe(false);
   expect(await freeBytes(pod)).toBeLessThan(pod.limitBytes);
+  expect(lendCapBytes(pod, 25)).toBe(Math.floor(pod.limitBytes / 4));
+  expect(lendCapBytes({ ...pod, limited: true }, 25)).toBeUndefined();
 });
 
 it("R17: reads what snapshots have in memory that is not on the disk from their own group", async () => {

@@ -1,7 +1,7 @@
 import { setImmediate as turn } from "node:timers/promises";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { type Booking, type Loan, type WarmLoan } from "./contract.ts";
+import { type Booking, type LedgerEvent, type Loan, type WarmLoan } from "./contract.ts";
 import { MemoryLedger } from "./ledger.ts";
 
 const ledger = (limitBytes = 100, reserveBytes = 10) => new MemoryLedger({ limitBytes, reserveBytes });
@@ -71,6 +71,16 @@ describe("R2: a placement waits while loans stand in its way", () => {
     expect(l.state().waiting).toBe(1);
     loan?.return();
     await placed;
+  });
+
+  it("is granted when the one before it in the line has given up", async () => {
+    const l = ledger();
+    const loan = l.take(60, 100);
+    const first = l.place(80, soon);
+    const second = l.place(30, { deadlineMs: 5000 });
+    await expect(first).rejects.toMatchObject({ code: "NO_ROOM" });
+    expect((await second).bytes).toBe(30);
+    loan?.return();
   });
 
   it("keeps the order: a small one does not overtake a large one that waits", async () => {
@@ -210,6 +220,22 @@ describe("what an atelet finds at its start", () => {
     await expect(l.place(10, soon)).rejects.toMatchObject({ code: "NO_ROOM" });
     loan.return();
   });
+});
+
+it("R25: tells of every loan, refusal, return and wait", async () => {
+  const told: LedgerEvent["kind"][] = [];
+  const l = new MemoryLedger({ limitBytes: 100, reserveBytes: 10, observe: ({ kind }) => told.push(kind) });
+  const loan = l.take(60, 100);
+  l.take(60, 100);
+  await l.borrow(60, () => Promise.resolve(100), { withinMs: 0 });
+  await expect(l.place(50, soon)).rejects.toThrow();
+  await expect(l.place(91, soon)).rejects.toThrow();
+  loan?.return();
+  l.warm(90, () => undefined)?.return();
+  const warm = l.warm(90, () => warm?.return());
+  await l.place(50, soon);
+  const refused = ["loan-refused", "loan-refused", "no-room", "no-room"];
+  expect(told).toEqual(["lent", ...refused, "loan-returned", "warm-asked-back", "placed"]);
 });
 
 it("counts what transfers hold, which is part of the reserve", () => {

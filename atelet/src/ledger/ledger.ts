@@ -15,7 +15,7 @@ export interface MemoryLedgerOptions {
   limitBytes: number;
   reserveBytes: number;
   /** R5: the most that is lent to snapshots at once, where the pod has no limit that would bound it. */
-  lendCapBytes?: number;
+  lendCapBytes?: number | undefined;
   observe?: (event: LedgerEvent) => void;
 }
 

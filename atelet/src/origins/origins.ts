@@ -278,6 +278,14 @@ export class Origins {
       }));
   }
 
+  /** Where images are, of all that are here. */
+  imageDirs(): { imageDir: string; fidelity: OriginRecord["fidelity"] }[] {
+    return [...this.#entries].map(([uid, { record }]) => ({
+      imageDir: this.#folder.imageDir(uid),
+      fidelity: record.fidelity,
+    }));
+  }
+
   /** Of images that origins here were made with, and are restored with. */
   imageDigests(): string[] {
     return [...this.#entries.values()].map(({ record }) => record.imageDigest);

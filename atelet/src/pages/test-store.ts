@@ -63,11 +63,16 @@ export class TestStore {
   async fetch(
     name: string,
     as: string,
-    { reuse = [], signal, get = this.get }: { reuse?: LocalPages[]; signal?: AbortSignal; get?: TestStore["get"] } = {},
+    {
+      reuse = [],
+      lent = true,
+      signal,
+      get = this.get,
+    }: { reuse?: LocalPages[]; lent?: boolean; signal?: AbortSignal; get?: TestStore["get"] } = {},
   ): Promise<Unpacked> {
     const index = await readFile(this.local(name).index);
     const { file, table } = this.local(as);
-    return this.engine.unpack({ index, indexName: `${name}.index`, file, table, reuse, lent: true, get }, signal);
+    return this.engine.unpack({ index, indexName: `${name}.index`, file, table, reuse, lent, get }, signal);
   }
 
   /** Of the packs that an index names. */

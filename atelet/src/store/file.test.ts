@@ -2,6 +2,8 @@ import { chmod, mkdir, mkdtemp, open, readdir, readFile, rename, rm, stat, utime
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
+import { kernelCalls } from "../writeback/kernel-calls.ts";
+import { pageCache, pinFile } from "../writeback/page-cache.ts";
 import { FileStore } from "./file.ts";
 import { Flock } from "./flock.ts";
 import { claimStore } from "./open.ts";
@@ -29,6 +31,22 @@ it("keeps what was put, in a folder that nobody else reads", async () => {
   expect(await store.get("a/b/d.json")).toBeUndefined();
   expect(await store.get("a/b/c.json/d")).toBeUndefined();
   expect((await stat(root)).mode & 0o777).toBe(0o700);
+});
+
+it("R23: what is acknowledged is on the disk: COMPLETED promises that", async () => {
+  const small = Buffer.alloc(1 << 20, 1);
+  const large = Buffer.alloc(8 << 20, 1);
+  await store.put("head.json", text("one"));
+  for (const [name, bytes] of Object.entries({ small, large })) {
+    await writeFile(join(dir, name), bytes);
+    await store.putFile(`file-${name}`, join(dir, name));
+    await store.putBytes(`bytes-${name}`, Uint8Array.from(bytes).buffer);
+  }
+  await store.copy("file-large", "copy");
+  const cache = pageCache(kernelCalls());
+  for (const key of await store.list("")) {
+    expect(cache.inspect(await pinFile(join(root, key))), key).toMatchObject({ dirtyPages: 0, writebackPages: 0 });
+  }
 });
 
 it("writes on a condition only if it holds", async () => {

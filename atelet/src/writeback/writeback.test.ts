@@ -36,6 +36,8 @@ function loan(): Loan & { returned: number } {
 }
 
 function writeBack(options: {
+  flushed?: () => void;
+  evicted?: (outcome: Eviction) => void;
   gaveUp?: () => void;
   cache?: AsyncPageCache;
   tight?: boolean;
@@ -46,8 +48,8 @@ function writeBack(options: {
     cache: options.cache ?? worker,
     tight: () => Promise.resolve(options.tight ?? false),
     log,
-    flushed: () => undefined,
-    evicted: () => undefined,
+    flushed: options.flushed ?? (() => undefined),
+    evicted: options.evicted ?? (() => undefined),
     gaveUp: options.gaveUp ?? (() => undefined),
     boundMs: options.boundMs ?? 60_000,
     signal: options.signal ?? new AbortController().signal,
@@ -72,12 +74,19 @@ function fakeKernel(options: { dirty?: number; writeback?: number; step?: () => 
   return { kernel, asked };
 }
 
-/** A disk that never gets anything done, or only when told to write. */
+/** A disk that never gets anything done, or only when told to write: then a file is clean after so many looks. */
 class StuckCache implements AsyncPageCache {
   wroteOut: string[] = [];
-  inspect(file: PinnedFile): Promise<CacheState> {
-    const dirtyPages = this.wroteOut.includes(file.path) ? 0 : 7;
-    return Promise.resolve({ cachedPages: 7, dirtyPages, writebackPages: 0 });
+  readonly #looks: number;
+  readonly #looked = new Map<string, number>();
+  constructor(looks = 0) {
+    this.#looks = looks;
+  }
+  inspect({ path }: PinnedFile): Promise<CacheState> {
+    const looked = this.#looked.get(path) ?? 0;
+    if (this.wroteOut.includes(path)) this.#looked.set(path, looked + 1);
+    const clean = this.wroteOut.includes(path) && looked >= this.#looks;
+    return Promise.resolve({ cachedPages: 7, dirtyPages: clean ? 0 : 7, writebackPages: 0 });
   }
   writeOut(file: PinnedFile): Promise<boolean> {
     this.wroteOut.push(file.path);
@@ -108,13 +117,46 @@ describe("the real page cache", () => {
     expect(sources.join("\n")).not.toMatch(/(fsync|datasync|syncfs)(Sync)?\(|\.sync\(/);
   });
 
+  /** The real one, but what is there is dirty. */
+  const neverClean = (): AsyncPageCache => ({
+    inspect: async (file) => {
+      const state = await worker.inspect(file);
+      return state === "gone" ? state : { ...state, dirtyPages: 1 };
+    },
+    writeOut: (file) => worker.writeOut(file),
+    evict: (file) => worker.evict(file),
+  });
+
   it("R12: a deleted file counts as gone at once and its loan comes back", async () => {
     const path = join(dir, "pages.img");
     await writeFile(path, Buffer.alloc(2 ** 20, 1));
     const l = loan();
-    const followed = writeBack({}).follow([path], l);
+    const followed = writeBack({ cache: neverClean() }).follow([path], l);
     await rm(path);
-    expect(["gone", "clean"]).toContain(await followed);
+    expect(await followed).toBe("gone");
+    expect(l.returned).toBe(1);
+  });
+
+  it("R12: the loan comes back when the last of its files is clean or gone", async () => {
+    const [first, second] = ["a", "b"].map((name) => join(dir, name));
+    if (first === undefined || second === undefined) return;
+    for (const path of [first, second]) await writeFile(path, "x");
+    const l = loan();
+    let looks = 0;
+    const counting: AsyncPageCache = {
+      ...neverClean(),
+      inspect: (file) => {
+        if (file.path === second) looks += 1;
+        return neverClean().inspect(file);
+      },
+    };
+    const followed = writeBack({ cache: counting }).follow([first, second], l);
+    await rm(first);
+    const looked = looks;
+    await expect.poll(() => looks, { timeout: 10_000 }).toBeGreaterThan(looked + 2);
+    expect(l.returned).toBe(0);
+    await rm(second);
+    expect(await followed).toBe("gone");
     expect(l.returned).toBe(1);
   });
 
@@ -301,6 +343,26 @@ describe("rules", () => {
     expect(tight.wroteOut).toEqual([path]);
   });
 
+  it("R10, R25: a write-out is begun once for each file, however long it takes, and counted", async () => {
+    const paths = ["a", "b"].map((name) => join(dir, name));
+    for (const path of paths) await writeFile(path, "x");
+    const slow = new StuckCache(3);
+    let flushed = 0;
+    const follower = writeBack({ cache: slow, tight: true, flushed: () => (flushed += 1) });
+    expect(await follower.follow(paths, loan())).toBe("clean");
+    expect([slow.wroteOut, flushed]).toEqual([paths, 2]);
+  });
+
+  it("R25: every file that was to be dropped is counted, with what became of it", async () => {
+    const path = join(dir, "f");
+    await writeFile(path, "x");
+    const outcomes: Eviction[] = [];
+    const evicted = (outcome: Eviction): void => void outcomes.push(outcome);
+    await writeBack({ cache: new StuckCache(), tight: true, evicted }).dropIfTight(path);
+    await writeBack({ cache: new StuckCache(), evicted }).dropIfTight(path);
+    expect(outcomes).toEqual(["not clean"]);
+  });
+
   it("R15: polling is bounded; then the loan returns", async () => {
     const path = join(dir, "f");
     await (await open(path, "w")).close();
@@ -309,5 +371,18 @@ describe("rules", () => {
     const follower = writeBack({ cache: new StuckCache(), boundMs: 50, gaveUp: () => (overdue += 1) });
     expect(await follower.follow([path], l)).toBe("gave up");
     expect([l.returned, overdue]).toEqual([1, 1]);
+  });
+
+  it("R15: on a disk that takes nothing, or fails, it is bounded, too", async () => {
+    const path = join(dir, "f");
+    await writeFile(path, "x");
+    const never = (): Promise<never> => new Promise(() => undefined);
+    const failing = (): Promise<never> => Promise.reject(new Error("EIO"));
+    for (const writeOut of [never, failing]) {
+      const broken = Object.assign(new StuckCache(), { writeOut });
+      const l = loan();
+      expect(await writeBack({ cache: broken, tight: true, boundMs: 50 }).follow([path], l)).toBe("gave up");
+      expect(l.returned).toBe(1);
+    }
   });
 });

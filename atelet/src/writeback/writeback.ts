@@ -113,15 +113,19 @@ export class WriteBack {
       }
       if (!writtenOut && (await this.#options.tight(bytes))) {
         writtenOut = true;
-        await Promise.all(
-          waiting.map(async (file) => {
-            this.#options.flushed();
-            await cache.writeOut(file);
-          }),
-        );
+        for (const file of waiting) this.#writeOut(file);
       }
       if (signal.aborted) return "gave up";
       await delay(pollMs, undefined, { signal }).catch(() => undefined);
     }
+  }
+
+  /** Not waited for: on a broken disk it may stand still for ever (R15). */
+  #writeOut(file: PinnedFile): void {
+    const { cache, log, flushed } = this.#options;
+    flushed();
+    cache.writeOut(file).catch((error: unknown) => {
+      log.warn("a snapshot file could not be written out: it is left to the kernel", { path: file.path, error });
+    });
   }
 }
