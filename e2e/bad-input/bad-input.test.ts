@@ -290,6 +290,38 @@ describe("a snapshot on the node that is not what it was", { timeout: 60_000 }, 
     expect((await hands.seen("rolled-back")).status?.crash?.message).toContain("generation 2 was lost");
   });
 
+  it.concurrent(
+    "truncated, and there is no other: nothing begins it anew but a person, and what is left is kept",
+    async () => {
+      await hands.make("alone", "good");
+      await hands.count("alone");
+      await hands.suspend("alone", "async");
+      const dir = await hands.imageDir("alone", 1);
+      for (const name of readdirSync(dir)) truncateSync(join(dir, name), 7);
+      for (let wake = 0; wake < 2; wake += 1) {
+        const { code, message, retryAfter } = await hands.get("alone");
+        expect([code, retryAfter]).toEqual(["SNAPSHOT_DAMAGED", undefined]);
+        expect(message).toMatch(
+          /generation 1 of actor default\/alone is lost: .* has 7 bytes .*"kubectl ate resume alone --boot"/,
+        );
+      }
+      await hands.described("actor", "alone", /SnapshotDamaged/);
+      const refused = await hands.ate("resume", "alone");
+      expect([refused.code > 0, refused.output]).toEqual([true, expect.stringContaining("resume alone --boot")]);
+      const aside = join(dir, "../..", "1.unreadable", "image");
+      expect(readdirSync(aside).map((name) => statSync(join(aside, name)).size)).toContain(7);
+      expect((await hands.ate("resume", "alone", "--boot")).code).toBe(0);
+      expect(await hands.count("alone")).toBe(1);
+      await hands.suspend("alone", "sync");
+      await eventually(
+        () => {
+          expect(readdirSync(join(dir, "../.."))).toEqual(["2"]);
+        },
+        { deadlineMs: 10_000 },
+      );
+    },
+  );
+
   it.concurrent("whose program never answers: it is given up after ten seconds, and a cold start goes", async () => {
     await hands.make("mute", "hasty");
     await hands.count("mute");

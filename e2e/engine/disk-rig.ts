@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { type Template } from "@substrate/crds/index.ts";
+import { events } from "@substrate/lib/kube/types.ts";
 import { type LocalCluster, startLocalCluster } from "@substrate/local/cluster.ts";
 import { request } from "undici";
 import { Product } from "../bench/product.ts";
@@ -14,8 +15,13 @@ import { freeDisk, leaveFree } from "./faults/fill.ts";
 
 const MIB = 2 ** 20;
 const DISK_BYTES = 1536 * MIB;
-/** What an actor holds of random memory. */
+/** What an actor of Template glutton holds of random memory. */
 export const HELD_MIB = 64;
+/** One of Template big; two of them are more than snapshots may take, which nothing else here is. */
+export const BIG_MIB = 350;
+const QUOTA_BYTES = 700 * MIB;
+/** Of the volume that each of them has. */
+export const VOLUME_MIB = 64;
 
 /** A local cluster whose node has a small disk of its own, on which writes can be made to fail. */
 export class DiskRig {
@@ -45,10 +51,12 @@ export class DiskRig {
         fsync: false,
         say: () => undefined,
         environment,
+        ateletFlags: ["--snapshot-quota-bytes", String(QUOTA_BYTES)],
       });
       try {
         const rig = new DiskRig(dir, disk, cluster, await Product.create(cluster));
-        await rig.product.template(template(reference));
+        await rig.product.template(template("glutton", reference, HELD_MIB));
+        await rig.product.template(template("big", reference, BIG_MIB));
         return rig;
       } catch (error) {
         await cluster.stop();
@@ -70,9 +78,9 @@ export class DiskRig {
   }
 
   /** An actor that holds its memory. @returns the digest of it. */
-  async actor(name: string): Promise<string> {
-    await this.product.actor(name, "glutton");
-    await this.ask(name, `/hold?mib=${HELD_MIB}&kind=random`, "POST");
+  async actor(name: string, templateName: "glutton" | "big" = "glutton"): Promise<string> {
+    await this.product.actor(name, templateName);
+    await this.ask(name, `/hold?mib=${templateName === "big" ? BIG_MIB : HELD_MIB}&kind=random`, "POST");
     await this.replaceFile(name);
     return this.digest(name);
   }
@@ -122,6 +130,12 @@ export class DiskRig {
     return line === undefined ? 0 : Number(line.slice(series.length + 1));
   }
 
+  /** Messages of the Events of that reason. */
+  async events(reason: string): Promise<string[]> {
+    const { items } = await this.cluster.client.list(events);
+    return items.filter((event) => event.reason === reason).map(({ message }) => message);
+  }
+
   /** What the node says of its disk. */
   async look(): Promise<{ local: Record<string, number>; heldUnlinkedBytes: number; tight?: string }> {
     const { body } = await request(`${this.cluster.metricsUrls.atelet}/debug/disk`);
@@ -140,11 +154,11 @@ export class DiskRig {
   }
 }
 
-function template(image: string): Template {
+function template(name: string, image: string, heldMib: number): Template {
   return {
     apiVersion: "substrate.run/v1alpha1",
     kind: "Template",
-    metadata: { name: "glutton", namespace: "default" },
+    metadata: { name, namespace: "default" },
     spec: {
       containers: [
         {
@@ -153,10 +167,10 @@ function template(image: string): Template {
           ports: [{ name: "http", containerPort: 8080 }],
           readyz: { httpGet: { path: "/readyz", port: 8080 } },
           volumeMounts: [{ name: "data", mountPath: "/data" }],
-          resources: { limits: { cpu: "2", memory: `${HELD_MIB + 100}Mi` } },
+          resources: { limits: { cpu: "2", memory: `${heldMib + 100}Mi` } },
         },
       ],
-      volumes: [{ name: "data", durableDir: { sizeLimit: "64Mi" } }],
+      volumes: [{ name: "data", durableDir: { sizeLimit: `${VOLUME_MIB}Mi` } }],
       snapshots: {
         store: "default",
         uploadDelay: "30m",

@@ -1,10 +1,12 @@
 import { readFileSync } from "node:fs";
+import { actors } from "@substrate/crds/index.ts";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { eventually } from "../support/poll.ts";
-import { DiskRig, HELD_MIB } from "./disk-rig.ts";
+import { BIG_MIB, DiskRig, HELD_MIB, VOLUME_MIB } from "./disk-rig.ts";
 
 const MIB = 2 ** 20;
 const evictions = 'substrate_disk_evictions_total{kind="generation",reason="floor"}';
+const byQuota = evictions.replace("floor", "quota");
 
 describe("a node's disk", { timeout: 120_000 }, () => {
   let rig: DiskRig | undefined;
@@ -70,6 +72,14 @@ describe("a node's disk", { timeout: 120_000 }, () => {
     await expect(product.suspend("old", "Async")).rejects.toThrow(/NO_ROOM|--disk-floor/);
     expect(await own().digest("old")).toBe(digests.old);
     expect((await own().look()).tight).toContain("--disk-floor");
+    await eventually(
+      async () => {
+        expect(await own().events("DiskTight")).toEqual([
+          expect.stringMatching(/^node \S+: the disk of .*--disk-floor/),
+        ]);
+      },
+      { deadlineMs: 10_000 },
+    );
     own().heal();
     await product.suspend("old", "Async");
     for (const name of ["old", "pending", "last"] as const) expect(await own().digest(name)).toBe(digests[name]);
@@ -126,6 +136,38 @@ describe("a node's disk", { timeout: 120_000 }, () => {
       expect(await own().digest("victim")).toBe(digest);
       await own().replaceFile("victim");
     }
+  });
+
+  it("R24: what all snapshots may take is kept: stored copies go, and what is not stored is stored at once, then", async () => {
+    const { product } = own();
+    const first = await own().actor("first", "big");
+    await product.suspend("first", "Sync");
+    const second = await own().actor("second", "big");
+    await product.suspend("second", "Async");
+    expect(await own().metric(byQuota)).toBe(1);
+    expect((await own().look()).local.generation).toBeLessThan(2 * BIG_MIB * MIB);
+    expect(await own().digest("first")).toBe(first);
+    expect(await own().metric(byQuota)).toBe(2);
+    expect(await own().digest("second")).toBe(second);
+    for (const name of ["first", "second"]) await product.removeActor(name);
+  });
+
+  it("a volume above its sizeLimit: it is said where, the actor ends, and goes on from what was saved", async () => {
+    const { product } = own();
+    const digest = await own().digest("victim");
+    await product.suspend("victim", "Sync");
+    await own().ask("victim", `/disk?path=/data/more&mib=${VOLUME_MIB}&files=1&kind=random`, "POST");
+    const over = /volume data holds 6\d\.\d MiB, more than its sizeLimit of 64\.0 MiB/;
+    await expect(product.suspend("victim", "Async")).rejects.toThrow(over);
+    const crash = async (): Promise<string | undefined> =>
+      (await own().cluster.client.get(actors, "victim", "default"))?.status?.crash?.message;
+    await eventually(
+      async () => {
+        expect(await crash()).toMatch(over);
+      },
+      { deadlineMs: 10_000 },
+    );
+    expect(await own().digest("victim")).toBe(digest);
   });
 
   it("a download that cannot be written is tried again, and nothing is held of what was deleted", async () => {

@@ -344,6 +344,7 @@ export class FakeAtelet {
       volumes: [],
       floor: 0n,
       nextStart: "anew",
+      damage: "",
     };
     this.actors.set(actor.uid, report);
     this.origins.set(actor.uid, origin);

@@ -32,6 +32,7 @@ export function routeOf(script: ActorScript, state: RouteState, fields: Partial<
     wakeTimeoutMs: 10_000n,
     message: "",
     retryAfterMs: 0n,
+    reason: "",
     ...fields,
   };
 }

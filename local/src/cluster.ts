@@ -66,6 +66,8 @@ export interface LocalClusterOptions {
   environment?: NodeJS.ProcessEnv;
   /** Buckets of this machine beside the store `default`, which is a folder. */
   stores?: readonly LocalStore[];
+  /** Flags of the atelet beside those of every local cluster: for tests. */
+  ateletFlags?: readonly string[];
 }
 
 /** A running cluster on this machine. */
@@ -299,7 +301,7 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
         ...files("atelet"),
         command: node(
           ateletArguments(ateletIdentity, {
-            ...{ nodeName, state, tools, stores },
+            ...{ nodeName, state, tools, stores, flags: options.ateletFlags ?? [] },
             ...{ address: addresses.pod, hostAddress: addresses.host, cgroupPath: cgroup.path },
           }),
         ),

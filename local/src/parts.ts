@@ -138,6 +138,8 @@ export interface AteletSettings {
   cgroupPath: string;
   /** Beside `default`. */
   stores: readonly LocalStore[];
+  /** Beside those of every local cluster. */
+  flags: readonly string[];
 }
 
 /** The machine's own addresses: actors must not reach its services by them. */
@@ -149,7 +151,7 @@ function machineAddresses(): string[] {
 }
 
 export function ateletArguments(identity: PartIdentity, settings: AteletSettings): string[] {
-  const { nodeName, state, tools, address, hostAddress, cgroupPath, stores } = settings;
+  const { nodeName, state, tools, address, hostAddress, cgroupPath, stores, flags } = settings;
   return [
     join(root, "atelet/src/supervisor/main.ts"),
     ...common(identity),
@@ -183,6 +185,7 @@ export function ateletArguments(identity: PartIdentity, settings: AteletSettings
     `${ATELET_GRACE_MS}`,
     "--allow-local-images",
     ...machineAddresses().flatMap((cidr) => ["--deny-cidr", cidr]),
+    ...flags,
   ];
 }
 

@@ -44,6 +44,7 @@ function report(changes: Partial<ActorReport> = {}): ActorReport {
     volumes: [],
     floor: 0n,
     nextStart: "anew",
+    damage: "",
     ...changes,
   };
 }
@@ -327,6 +328,17 @@ describe("desiredStatus", () => {
       status: "False",
       reason: "SnapshotDamaged",
       message: "why",
+    });
+  });
+
+  it("says that only a person starts it whose state is damaged, whatever it was asked since", () => {
+    const damage = "generation 1 of actor default/a is lost: damaged";
+    const generations = [generation(1n, StorageState.STORAGE_STATE_LOST)];
+    const world = { actor: actorWith(assigned), node: synced, report: report({ damage, generations }) };
+    expect(statusOf(world).condition("Ready")).toMatchObject({
+      status: "False",
+      reason: "SnapshotDamaged",
+      message: damage,
     });
   });
 

@@ -65,6 +65,7 @@ it("leaves alone what runs, what loops, and what need not run", () => {
   const { keep, starts } = keeper();
   keep.ensure(actor("Running"), report({ state: ActorState.ACTOR_STATE_RUNNING }));
   keep.ensure(actor("Running"), report({ crashLoop: { generation: 1n, message: "", sinceUnixMs: 1n } }));
+  keep.ensure(actor("Running"), report({ damage: "generation 1 is lost" }));
   keep.ensure(actor("OnDemand"), report({}));
   expect(starts).toEqual([]);
 });

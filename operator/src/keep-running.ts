@@ -2,7 +2,7 @@ import { type Actor } from "@substrate/crds/index.ts";
 import { type ActorReport, OperationResult } from "@substrate/lib/gen/substrate/atelet/v1/types.ts";
 import { type OperationRecord } from "./operation-record.ts";
 import { type Operations } from "./operations.ts";
-import { isAwake } from "./ties.ts";
+import { isAwake, isDamaged } from "./ties.ts";
 
 const firstRetryMs = 1_000;
 const lastRetryMs = 60_000;
@@ -37,7 +37,7 @@ export class KeepRunning {
     }
     if (report !== undefined && isAwake(report)) return undefined;
     // it would be refused: a person must choose what to start from
-    if (report?.crashLoop !== undefined) return undefined;
+    if (report?.crashLoop !== undefined || isDamaged(report)) return undefined;
     const before = this.#starts.get(uid);
     if (before?.last.endUnixMs === undefined && before !== undefined) return undefined;
     const nowMs = this.#now();

@@ -60,6 +60,15 @@ describe("decide", () => {
     expect(await decide(onResume, files)).toEqual({ revision: "new", startFrom: undefined });
   });
 
+  it("regression: a state that was damaged gave way, by itself, to a new revision that began anew", async () => {
+    const storageState = StorageState.STORAGE_STATE_LOST;
+    const generations = [{ generation: 2n, revision: "old", storageState, local: false }] as ActorReport["generations"];
+    const damaged = saved(Fidelity.FIDELITY_MEMORY, { generations, damage: "generation 2 is lost" });
+    const onResume = plans("OnNextResume");
+    expect(await decide(onResume, damaged)).toEqual({ revision: "old", startFrom: undefined });
+    expect(await decide(onResume, damaged, bootChoice)).toEqual({ revision: "new", startFrom: boot });
+  });
+
   it("takes no revision that is not Ready, and touches nothing that runs", async () => {
     expect(await decide(plans("OnNextResume", { phase: "Failed" }), memory)).toMatchObject({ revision: "old" });
     await expect(decide(plans("OnNextResume", { phase: "Failed" }), undefined)).rejects.toMatchObject({

@@ -17,7 +17,7 @@ import { isUnstartedFork, type Origins } from "./origins.ts";
 import { buildProgram } from "./program.ts";
 import { notReady, requireTemplate } from "./programs.ts";
 import { type Revisions, type StoredRevision } from "./revisions.ts";
-import { type Tie, tieOf } from "./ties.ts";
+import { isDamaged, type Tie, tieOf } from "./ties.ts";
 
 /** What a node is told of an actor beside its grant. */
 export interface ActorPlan {
@@ -129,7 +129,9 @@ export class Plans {
     const own = tie.revision;
     const newest = template.status?.phase === "Ready" ? template.status.revision : undefined;
     const isBound = tie.kind === "memory" || tie.kind === "unsaved";
-    const stays = isBound && choice.kind === "newest" && template.spec.upgrade === "Manual";
+    // a new program begins without that state: not by itself, while it is damaged
+    const isKept = template.spec.upgrade === "Manual" || isDamaged(report);
+    const stays = isBound && choice.kind === "newest" && isKept;
     const wanted = stays ? own : newest;
     const revision = wanted ?? own;
     if (revision === undefined) throw notReady(actor, template);

@@ -61,8 +61,9 @@ export function ready(world: ActorWorld): ConditionFacts {
   if (state === "ACTOR_STATE_PENDING") {
     return no(templateTrouble(world) ?? { reason: "Pending", message: "Waits for its Template" });
   }
-  const { crashLoop } = report ?? {};
+  const { crashLoop, damage = "" } = report ?? {};
   if (crashLoop !== undefined) return no({ reason: "CrashLoop", message: crashLoop.message });
+  if (damage !== "") return no({ reason: "SnapshotDamaged", message: damage });
   if (world.standing?.envTrouble !== undefined) return no(world.standing.envTrouble);
   const failure = failedStart(world);
   if (failure !== undefined) return failure;

@@ -70,3 +70,8 @@ export function isBehindFloor({ floor, generations }: ActorReport): boolean {
   const [newest] = generations;
   return newest !== undefined && newest.generation <= floor;
 }
+
+/** Its newest state is damaged and there is no other: nothing starts it, but a person who chooses from what. */
+export function isDamaged(report: ActorReport | undefined): boolean {
+  return (report?.damage ?? "") !== "";
+}

@@ -23,6 +23,7 @@ function route(state: RouteState, fields: Partial<Route> = {}): Route {
     wakeTimeoutMs: 30_000n,
     message: "",
     retryAfterMs: 0n,
+    reason: "",
     ...fields,
   };
 }
@@ -224,6 +225,9 @@ describe("an actor's requests", () => {
     const error = (await world.request().outcome) as SubstrateError;
     expect(error.retryAfterMs).toBe(8_000);
     expect(error.message).toContain("crashes at its start");
+    world.show("ROUTE_STATE_FAILING", { message: "is lost", reason: "SNAPSHOT_DAMAGED" });
+    const damaged = (await world.request().outcome) as SubstrateError;
+    expect(damaged).toMatchObject({ code: "SNAPSHOT_DAMAGED", retryAfterMs: undefined });
   });
 
   test("MOVED at the node sends the wake to the operator", async () => {

@@ -1,4 +1,4 @@
-import { SubstrateError, type ErrorCode } from "@substrate/lib/errors.ts";
+import { isErrorCode, SubstrateError, type ErrorCode } from "@substrate/lib/errors.ts";
 import { type Holding } from "./holding.ts";
 import { type Upstream } from "./upstream.ts";
 
@@ -50,6 +50,7 @@ export function failing(key: string, holding: Holding): SubstrateError {
   const reason = route?.message === undefined || route.message === "" ? "its node gives no reason" : route.message;
   const retryAfterMs = Number(route?.retryAfterMs ?? 0n);
   const message = aboutWake(key, reason);
+  if (isErrorCode(route?.reason)) return new SubstrateError(route.reason, message);
   // An atelet that gives no time says that trying again doesn't help.
   if (retryAfterMs === 0) return new SubstrateError("CRASH_LOOP", message);
   return new SubstrateError("NOT_READY", message, { retryAfterMs });

@@ -9,6 +9,7 @@ import { type ActorContext } from "./actor-context.ts";
 import { ActorSandbox, type ActorSandboxOptions } from "./actor-sandbox.ts";
 import { adopt, type AdoptionOptions, takeOver } from "./adoption.ts";
 import { crashReport } from "./crash-report.ts";
+import { onlyDamaged } from "./damaged.ts";
 import { EnvironmentFile } from "./environment.ts";
 import { leave, type LeavingOptions, prepareToLeave } from "./leaving.ts";
 import { Lives } from "./lives.ts";
@@ -92,6 +93,7 @@ export class Actor {
       name: this.name,
       record,
       frozen: () => this.generations.frozen(),
+      kept: () => this.generations.kept(),
       rewriteFrozen: (volume, flattened, into) => this.generations.rewriteFrozen(volume, flattened, into),
       save: () => files.save(record, { durable: false }),
       log: this.#log,
@@ -184,6 +186,11 @@ export class Actor {
     return describeNextStart(this);
   }
 
+  /** Why nothing starts it by itself, where that is for want of an undamaged state; empty: something may. */
+  get damage(): string {
+    return onlyDamaged(this)?.message ?? "";
+  }
+
   /** As last measured. */
   volumeUsage(): readonly VolumeUsage[] {
     return this.#sandbox.volumeUsage;
@@ -238,7 +245,8 @@ export class Actor {
 
   /** What the volumes of its generations, and the live ones, are built upon. */
   origins(): string[] {
-    return [...this.record.volumes.stacks, ...this.generations.frozen()]
+    const kept = this.generations.kept();
+    return [...this.record.volumes.stacks, ...this.generations.frozen(), ...(kept === "unknown" ? [] : kept)]
       .flatMap(({ layers }) => layers)
       .flatMap((layer) => ("origin" in layer ? [layer.origin] : []));
   }

@@ -4,19 +4,9 @@ import { dirname, join } from "node:path";
 import { type Digest, type Seal, sealOf } from "../generations/seal.ts";
 import { type LocalPages } from "../pages/pages.ts";
 import { pagesFile } from "../store/layout.ts";
-import { type Layer, type VolumeStack, withFlattened } from "../volumes/stack.ts";
-import { type ActorRecord, type Generation, type Storage } from "./record.ts";
-
-const pendingStorage: Storage = {
-  state: "PENDING",
-  manifest: "",
-  location: "",
-  digest: "",
-  storedBytes: 0,
-  completedAtMs: 0,
-  message: "",
-  reason: "",
-};
+import { type KeptStacks, type Layer, type VolumeStack, withFlattened } from "../volumes/stack.ts";
+import { fromAside, fromLocal, isDamaged, lossOf } from "./generation-facts.ts";
+import { type ActorRecord, type Generation } from "./record.ts";
 
 export interface GenerationsOptions {
   /** Why the content of volumes, as it is named by then, is not here any more, or undefined. */
@@ -36,6 +26,8 @@ export class Generations {
   readonly #local = new Map<number, GenerationRecord>();
   readonly #pins = new Map<number, number>();
   readonly #doomed = new Set<number>();
+  /** Why they are to be set aside when nobody reads them any more. */
+  readonly #unusable = new Map<number, string>();
   readonly #distrusted = new Set<number>();
   /** Whose files are being removed. */
   readonly #leaving = new Map<number, Promise<void>>();
@@ -50,7 +42,7 @@ export class Generations {
 
   /**
    * Joins the record with the files found after a restart: a generation whose rename happened before a crash counts,
-   * also if the record does not know it yet; one that is neither here nor in the store is LOST.
+   * also if the record does not know it yet; one that is neither in the store nor usable here is LOST.
    * @returns names of leftovers that were removed, and where what can't be read was put.
    */
   async load(): Promise<{ removed: string[]; aside: string[] }> {
@@ -61,12 +53,22 @@ export class Generations {
       if (known === undefined) this.#insert(fromLocal(local));
       else if (known.epoch !== local.epoch) await this.evict(local.generation);
     }
+    for (const one of this.#folder.aside.all()) {
+      if (this.get(one.generation) === undefined) this.#insert(fromAside(one, this.#record));
+    }
     for (const generation of this.all()) {
-      if (generation.storage.state === "PENDING" && this.local(generation.generation) === undefined) {
-        this.lose(generation, "its files are no longer on the node and it was not in the store yet");
-      }
+      const here = this.local(generation.generation) !== undefined;
+      if (generation.storage.state === "PENDING" && !here) this.#loseMissing(generation);
+      // it was to be set aside when the last atelet ended
+      else if (here && isDamaged(generation)) await this.setAside(generation, generation.storage.message);
     }
     return { removed, aside };
+  }
+
+  #loseMissing(generation: Generation): void {
+    const aside = this.#folder.aside.all().find((one) => one.generation === generation.generation);
+    const what = aside === undefined ? "its files are no longer on the node" : lossOf(aside.why);
+    this.lose(generation, `${what} and it was not in the store yet`, "SNAPSHOT_DAMAGED");
   }
 
   /** Newest first. */
@@ -96,6 +98,11 @@ export class Generations {
   restorable({ generation, storage }: Generation): boolean {
     if (storage.state === "LOST") return false;
     return storage.state === "COMPLETED" || this.local(generation) !== undefined;
+  }
+
+  /** The newest that would be gone on from, were it not damaged. */
+  damaged(): Generation | undefined {
+    return this.all().find((generation) => generation.generation > this.#record.floor && isDamaged(generation));
   }
 
   /** Its files on this node. Two nodes may both have made a generation of this number: the epoch must match too. */
@@ -206,6 +213,12 @@ export class Generations {
     return [...this.#local.values()].flatMap(({ volumes }) => volumes);
   }
 
+  /** The content of volumes that is kept with what was set aside; nobody makes one layer of it. */
+  kept(): KeptStacks {
+    const all = this.#folder.aside.all();
+    return all.some(({ volumes }) => volumes === undefined) ? "unknown" : all.flatMap(({ volumes = [] }) => volumes);
+  }
+
   /** Writes down that one layer has taken the place of the bottom of a volume's stack, wherever it is. */
   async rewriteFrozen(volume: string, flattened: readonly Layer[], into: Layer): Promise<void> {
     for (const number of [...this.#local.keys()]) {
@@ -234,8 +247,51 @@ export class Generations {
     this.#insert(generation);
   }
 
-  lose(generation: Generation, message: string): void {
-    generation.storage = { ...generation.storage, state: "LOST", message };
+  /** @param reason SNAPSHOT_DAMAGED: nothing has come in its place. */
+  lose(generation: Generation, message: string, reason: "" | "SNAPSHOT_DAMAGED" = ""): void {
+    const isOpen = reason !== "" && generation.storage.state === "PENDING";
+    generation.storage = { ...generation.storage, state: "LOST", message, reason };
+    if (isOpen) generation.storage.unasked = true;
+    else delete generation.storage.unasked;
+  }
+
+  /**
+   * What is here of it is damaged, and nowhere else is anything: it is lost, and its files are kept as evidence, or as
+   * soon as nobody reads them. Throws if they can't be given another name: then they stay where they are.
+   */
+  async setAside(generation: Generation, damage: string): Promise<void> {
+    const number = generation.generation;
+    if (!isDamaged(generation)) {
+      this.lose(generation, `${lossOf(damage)} and it was not in the store yet`, "SNAPSHOT_DAMAGED");
+    }
+    if (this.#pins.has(number)) {
+      this.#unusable.set(number, damage);
+      return;
+    }
+    this.#unusable.delete(number);
+    await this.#inTurn(() => this.#folder.aside.put(number, damage, generation.epoch));
+    this.#local.delete(number);
+    this.#distrusted.delete(number);
+  }
+
+  /** Where what is left of it is, or will be; undefined if nothing is. */
+  asidePath(generation: number): string | undefined {
+    return this.isSetAside(generation) ? this.#folder.aside.path(generation) : undefined;
+  }
+
+  isSetAside(generation: number): boolean {
+    return this.#unusable.has(generation) || this.#folder.aside.has(generation);
+  }
+
+  /** Whether something is kept of this generation or an older one. */
+  hasAsideUpTo(generation: number): boolean {
+    return this.#folder.aside.hasUpTo(generation);
+  }
+
+  async removeAsideUpTo(generation: number): Promise<void> {
+    if (!this.hasAsideUpTo(generation)) return;
+    await this.#folder.aside.removeUpTo(generation);
+    this.#options.evicted();
   }
 
   /** Keeps the files until the returned function is called. */
@@ -249,9 +305,16 @@ export class Generations {
       if (left > 0) this.#pins.set(generation, left);
       else {
         this.#pins.delete(generation);
-        if (this.#doomed.has(generation)) await this.evict(generation);
+        await this.#letGo(generation);
       }
     };
+  }
+
+  async #letGo(number: number): Promise<void> {
+    const damage = this.#unusable.get(number);
+    const generation = this.get(number);
+    if (damage !== undefined && generation !== undefined) await this.setAside(generation, damage);
+    else if (this.#doomed.has(number)) await this.evict(number);
   }
 
   /** Whether its files are here, and nobody reads them. */
@@ -289,13 +352,17 @@ export class Generations {
 
   /** @param change returns its argument if there is nothing to change. */
   #rewrite(generation: number, change: (local: GenerationRecord) => GenerationRecord): Promise<void> {
-    const turn = this.#rewriting.then(async () => {
+    return this.#inTurn(async () => {
       const local = this.#local.get(generation);
       const changed = local && change(local);
       if (changed === undefined || changed === local) return;
       await this.#folder.rewrite(changed);
       this.#local.set(generation, changed);
     });
+  }
+
+  #inTurn(work: () => Promise<void>): Promise<void> {
+    const turn = this.#rewriting.then(work);
     this.#rewriting = turn.catch(() => undefined);
     return turn;
   }
@@ -303,21 +370,4 @@ export class Generations {
   #insert(generation: Generation): void {
     this.#record.generations = [generation, ...this.#record.generations].sort((a, b) => b.generation - a.generation);
   }
-}
-
-function fromLocal(local: GenerationRecord): Generation {
-  const { generation, epoch, revision, imageDigest, runtime, fidelity, envDigest, createdAtMs } = local;
-  return {
-    fidelity,
-    envDigest,
-    generation,
-    epoch,
-    revision,
-    imageDigest,
-    runtime,
-    createdAtMs,
-    restoreFailures: 0,
-    sizeBytes: local.files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
-    storage: { ...pendingStorage },
-  };
 }

@@ -1,3 +1,4 @@
+import { asSubstrateError } from "@substrate/lib/errors.ts";
 import { manifestKey } from "../store/layout.ts";
 import { storedBytesOf } from "../store/manifests.ts";
 import { type ActorPrefix } from "../store/snapshots.ts";
@@ -18,6 +19,30 @@ export async function learnStored(context: Context, key: string): Promise<void> 
   if (known?.epoch === manifest.epoch) return;
   await generations.replace(fromManifest(manifest, prefix));
   await learnOthers(context, manifest);
+}
+
+/**
+ * Whether a generation that is lost by what is here is in the store: who stored it ended before that was written down.
+ * Throws STORE_UNAVAILABLE.
+ */
+export async function askStore(
+  { node, record, prefix, generations, log }: Context,
+  lost: Generation,
+): Promise<boolean> {
+  const store = node.store(record.program.store);
+  const key = manifestKey(lost.generation, lost.epoch);
+  if ((await store.head(prefix))?.manifest === key) {
+    try {
+      await generations.replace(fromManifest(await store.manifest(prefix, key), prefix));
+      return true;
+    } catch (error) {
+      if (asSubstrateError(error).code !== "SNAPSHOT_DAMAGED") throw error;
+      log.error("a snapshot is damaged on the node, and in the store, too", { generation: lost.generation, error });
+    }
+  }
+  lost.storage = { ...lost.storage };
+  delete lost.storage.unasked;
+  return false;
 }
 
 async function learnOthers({ node, record, prefix, generations, log }: Context, head: Manifest): Promise<void> {

@@ -2,6 +2,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type ActorContext } from "./actor-context.ts";
 import { type ActorSandbox } from "./actor-sandbox.ts";
+import { damagedError } from "./damaged.ts";
+import { nextStart } from "./next-start.ts";
 import { type Operations } from "./operations.ts";
 import { type Route } from "./route.ts";
 import { rewindHead } from "./start-from.ts";
@@ -31,6 +33,9 @@ export async function prepareToLeave(options: LeavingOptions): Promise<string | 
     return "older generations are still being removed from the store";
   }
   await rewindHead(options);
+  // what is left of it would go with its files
+  const next = nextStart(options);
+  if (next.kind === "damaged") return damagedError(options, next.generation).message;
   const newest = generations.newest();
   if (newest !== undefined && newest.generation <= record.floor) {
     return `it was started anew after generation ${newest.generation}, and nothing of it was saved since`;

@@ -6,7 +6,9 @@ export type NextStart =
   | { kind: "generation"; generation: Generation }
   | { kind: "origin"; origin: Origin }
   /** From nothing, or but the volumes as they are. */
-  | { kind: "cold" };
+  | { kind: "cold" }
+  /** Not at all: its state is damaged, there is no other, and to begin anew is a person's choice. */
+  | { kind: "damaged"; generation: Generation };
 
 export interface NextStartOptions {
   record: ActorRecord;
@@ -17,6 +19,8 @@ export interface NextStartOptions {
 export function nextStart({ record, generations }: NextStartOptions): NextStart {
   const [generation] = generations.usable();
   if (generation !== undefined) return { kind: "generation", generation };
+  const damaged = generations.damaged();
+  if (damaged !== undefined) return { kind: "damaged", generation: damaged };
   const { origin, floor, volumes } = record;
   const savedSince = generations.all().some((own) => own.generation > floor);
   if (origin?.floor !== floor || savedSince) return { kind: "cold" };
@@ -32,12 +36,16 @@ export function wroteSince({ volumes: { stacks, unsaved } }: ActorRecord, origin
   );
 }
 
-/** The same as the rest of a sentence that begins with "the next resume starts it". */
+/** The same as the rest of a sentence that begins with "the next resume starts it"; empty: it does not. */
 export function describeNextStart(options: NextStartOptions): string {
   const { record } = options;
   const volumes = (what: string): string => (record.volumes.stacks.length === 0 ? "" : `, ${what}`);
   const stay = volumes("with its volumes as they are");
   const next = nextStart(options);
+  if (next.kind === "damaged") {
+    const { generation, storage } = next.generation;
+    return storage.unasked === true ? `from generation ${generation}, if the store has it` : "";
+  }
   if (next.kind === "cold") return `anew${stay}`;
   const memory = next.kind === "origin" ? !wroteSince(record, next.origin.stored.prefix.actorUid) : isMemory(next);
   return memory ? `from ${sourceName(next)}${volumes("its volumes with it")}` : `cold from ${sourceName(next)}${stay}`;
@@ -47,7 +55,7 @@ function isMemory({ generation }: { generation: Generation }): boolean {
   return generation.fidelity === "Memory";
 }
 
-function sourceName(next: Exclude<NextStart, { kind: "cold" }>): string {
+function sourceName(next: Exclude<NextStart, { kind: "cold" | "damaged" }>): string {
   if (next.kind === "generation") return `generation ${next.generation.generation}`;
   const { golden, stored } = next.origin;
   const name = stored.name.slice(stored.name.indexOf("/") + 1);

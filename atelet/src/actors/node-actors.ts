@@ -270,8 +270,11 @@ export class NodeActors {
   /** Whether there are generations that were made under an epoch which this node has not given up. */
   async #hasUnreleased(uid: string, files: ActorFiles): Promise<boolean> {
     if (!(await files.hasGenerations())) return false;
-    const { records } = await new GenerationFolder(files.generations, this.#node.fileChecks).load();
-    return records.some(({ epoch }) => epoch > this.#releases.epoch(uid));
+    const folder = new GenerationFolder(files.generations, this.#node.fileChecks);
+    const { records } = await folder.load();
+    const released = this.#releases.epoch(uid);
+    // of what can't be read any more nobody knows that it was given up
+    return [...records, ...folder.aside.all()].some(({ epoch }) => epoch === undefined || epoch > released);
   }
 
   /** What an actor whose record was lost has here may be all there is of it. */

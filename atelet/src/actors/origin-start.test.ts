@@ -100,11 +100,25 @@ it.each(["the store is away", "the restore fails", "its revision is another"])(
   },
 );
 
+it("regression: a Snapshot that was deleted before the first start of its fork read like damage", async () => {
+  await stored("tag");
+  const actor = await granted(key.uid, { stored: tag, golden: false });
+  await node.tags.delete(tag);
+  await expect.poll(async () => (await node.storeKeys()).filter((path) => path.includes("/tag/"))).toEqual([]);
+  await expect(actor.resume()).rejects.toMatchObject({ code: "SNAPSHOT_MISSING" });
+  await expect(actor.resume({ from: { kind: "tag", tag } })).rejects.toMatchObject({
+    code: "SNAPSHOT_MISSING",
+    message: expect.stringMatching(/it was deleted, .*: start from another Snapshot or generation$/) as string,
+  });
+});
+
 it("a tag that cannot be had fails the start, naming the Snapshot and the fix", async () => {
   const actor = await granted(key.uid, { stored: tag, golden: false });
   const failed = actor.resume();
-  await expect(failed).rejects.toMatchObject({ code: "SNAPSHOT_DAMAGED" });
-  await expect(failed).rejects.toThrow(/Snapshot default\/tag has no data in store default; .*another Snapshot/);
+  await expect(failed).rejects.toMatchObject({ code: "SNAPSHOT_MISSING" });
+  await expect(failed).rejects.toThrow(
+    /^Snapshot default\/tag has no data in store default: it was deleted, .*nothing of actor default\/a, which begins from it, was saved yet: delete the Actor and create an Actor whose spec.source names another Snapshot$/,
+  );
   expect(node.runtime.sandboxes.size + node.ledger.state().bookedBytes).toBe(0);
 });
 

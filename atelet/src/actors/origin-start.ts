@@ -12,6 +12,7 @@ import { chosenTag, type StartFrom } from "./start-from.ts";
 const coldAfter: ReadonlySet<ErrorCode> = new Set([
   "RESTORE_FAILED",
   "SNAPSHOT_DAMAGED",
+  "SNAPSHOT_MISSING",
   "STORE_UNAVAILABLE",
   "STORE_FOREIGN",
   "PROGRAM_EXITED",
@@ -66,7 +67,7 @@ export async function startFromOrigin(
     const error = asSubstrateError(thrown);
     const cold = origin.golden && coldAfter.has(error.code);
     node.metrics.originStarts.inc({ kind, outcome: cold ? "cold" : "failed" });
-    if (!cold) throw origin.golden ? error : ofTag(origin, error);
+    if (!cold) throw origin.golden ? error : ofTag(origin, record, error);
     log.warn("the golden snapshot cannot be used: starting cold", { snapshot: origin.stored.name, error });
     if (programsFault.has(error.code) && unfit.failed(uid)) {
       log.error("starts from this golden snapshot fail again and again: new actors start cold at once", {
@@ -78,12 +79,18 @@ export async function startFromOrigin(
   }
 }
 
-function ofTag({ stored, chosen }: Origin, error: SubstrateError): SubstrateError {
+function ofTag({ stored, chosen }: Origin, { actor }: ActorRecord, error: SubstrateError): SubstrateError {
   const { name } = stored;
   const fix = chosen
     ? `start from another Snapshot or generation`
     : `create an Actor whose spec.source names another Snapshot`;
   const message = error.message.includes(name) ? error.message : `starting from Snapshot ${name}: ${error.message}`;
+  if (error.code === "SNAPSHOT_MISSING") {
+    const who = `actor ${actor.namespace}/${actor.name}`;
+    const what = chosen ? `${who} cannot start from it` : `nothing of ${who}, which begins from it, was saved yet`;
+    const anew = chosen ? fix : `delete the Actor and ${fix}`;
+    return new SubstrateError(error.code, `${message}; ${what}: ${anew}`, { cause: error });
+  }
   const { retryAfterMs } = error;
   return new SubstrateError(error.code, coldAfter.has(error.code) ? `${message}; if that stays so, ${fix}` : message, {
     cause: error,

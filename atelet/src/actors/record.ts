@@ -55,8 +55,10 @@ const storageSchema = z.object({
   storedBytes: z.number(),
   completedAtMs: z.number(),
   message: z.string(),
-  /** A code of the error catalogue: of the last try to store it, when that failed. */
+  /** A code of the error catalogue: of the last try to store it, when that failed; of a LOST one that is damaged here. */
   reason: z.string().default(""),
+  /** Lost by what is here alone: an atelet that ended before it wrote that down may have stored it. */
+  unasked: z.boolean().optional(),
 });
 export type Storage = z.infer<typeof storageSchema>;
 

@@ -1,3 +1,4 @@
+import { type ErrorCode } from "@substrate/lib/errors.ts";
 import { type ActorKey } from "./record.ts";
 
 export interface RouteEndpoint {
@@ -16,4 +17,6 @@ export interface RouteLevel {
   wakeTimeoutMs: number;
   message: string;
   retryAfterMs: number;
+  /** While FAILING: what it is refused with; empty: restarts are slowed down, or given up. */
+  reason: ErrorCode | "";
 }

@@ -1,11 +1,12 @@
 import { type ActorContext } from "./actor-context.ts";
 import { type ActorSandbox } from "./actor-sandbox.ts";
+import { onlyDamaged } from "./damaged.ts";
 import { type Lives } from "./lives.ts";
 import { type Operations } from "./operations.ts";
 import { heldMessage } from "./refusals.ts";
 import { type RouteLevel } from "./route-level.ts";
 
-export interface RouteOptions extends Pick<ActorContext, "node" | "name" | "record"> {
+export interface RouteOptions extends Pick<ActorContext, "node" | "name" | "record" | "generations"> {
   operations: Operations;
   sandbox: ActorSandbox;
   lives: Lives;
@@ -36,6 +37,7 @@ export class Route {
       wakeTimeoutMs: record.program.wakeTimeoutMs,
       message: "",
       retryAfterMs: 0,
+      reason: "",
     };
     const { running } = sandbox;
     if (operations.type === "SUSPEND" || operations.type === "TAG") {
@@ -45,9 +47,13 @@ export class Route {
     if (running !== undefined && !running.cut && operations.type === undefined) {
       return { ...level, state: "RUNNING", endpoints: running.endpoints };
     }
+    const failing = { ...level, state: "FAILING" as const };
     const refusal = lives.refusal();
-    if (refusal === undefined) return level;
-    return { ...level, state: "FAILING", message: refusal.message, retryAfterMs: refusal.retryAfterMs ?? 0 };
+    if (refusal !== undefined) {
+      return { ...failing, message: refusal.message, retryAfterMs: refusal.retryAfterMs ?? 0 };
+    }
+    const damaged = onlyDamaged(this.#options);
+    return damaged === undefined ? level : { ...failing, message: damaged.message, reason: damaged.code };
   }
 
   publish(): void {

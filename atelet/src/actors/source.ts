@@ -1,14 +1,17 @@
 import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { type Phases } from "@substrate/lib/phases.ts";
-import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
+import { SubstrateError } from "@substrate/lib/errors.ts";
 import { KeptPages } from "../generations/kept-pages.ts";
 import { digestsOf } from "../store/manifests.ts";
 import { volumeFile } from "../volumes/actor-volumes.ts";
 import { noVolumes } from "../volumes/stack.ts";
 import { type ActorContext } from "./actor-context.ts";
+import { damagedError, loseDamaged } from "./damaged.ts";
 import { claimDownload } from "./disk-claims.ts";
-import { learnStored } from "./learn-stored.ts";
+import { isDamaged } from "./generation-facts.ts";
+import { askStore, learnStored } from "./learn-stored.ts";
+import { withOlder } from "./older.ts";
 import { pagesHere } from "./page-bases.ts";
 import { nextStart } from "./next-start.ts";
 import { type Generation } from "./record.ts";
@@ -43,7 +46,7 @@ export async function claimHead(options: SourceOptions): Promise<void> {
     const localIsNewest = (before?.epoch ?? 0) <= record.claim.priorEpoch;
     if (!localIsNewest && before?.epoch !== epoch) {
       for (const generation of generations.all()) {
-        if (generation.storage.state === "PENDING") {
+        if (generation.storage.state === "PENDING" || isDamaged(generation)) {
           generations.lose(generation, `epoch ${before?.epoch ?? epoch} went on from another state of this actor`);
         }
       }
@@ -62,60 +65,78 @@ export async function claimHead(options: SourceOptions): Promise<void> {
 
 /**
  * What to restore, with its files on this node; undefined for a cold start. A damaged local copy gives way to the stored
- * one; one that isn't stored is lost, and the generation before it counts, unless a person chose it.
+ * one; one that isn't stored is lost, and the generation before it counts, unless a person chose it. Throws
+ * SNAPSHOT_DAMAGED if there is none: to begin anew without it is a person's choice.
  */
 export async function findSource(
   options: SourceOptions,
   from?: Extract<StartFrom, { kind: "generation" }>,
 ): Promise<Generation | undefined> {
-  const { generations } = options;
+  const { generations, phases } = options;
   if (from !== undefined) {
     const chosen = chosenGeneration(options, from.generation);
     refuseForeign(options, chosen);
     return bringHere(options, chosen);
   }
-  for (let next = nextStart(options); next.kind === "generation"; next = nextStart(options)) {
+  for (;;) {
+    const next = nextStart(options);
+    const lost = generations.damaged();
+    const newest = next.kind === "generation" ? next.generation.generation : 0;
+    if (lost?.storage.unasked === true && lost.generation > newest) {
+      if (!(await phases.run("claim", () => askStore(options, lost)))) sayLost(options, lost);
+      await options.save({ durable: false });
+      continue;
+    }
+    if (next.kind === "damaged") throw damagedError(options, next.generation);
+    if (next.kind !== "generation") return undefined;
     const candidate = next.generation;
     refuseForeign(options, candidate);
-    const damage = await fetchOrDamage(options, candidate);
-    if (damage === undefined) return candidate;
-    generations.lose(candidate, `its files on the node are damaged (${damage}) and it was not in the store yet`);
-    options.record.crash = {
-      message: `generation ${candidate.generation} was lost: ${damage}`,
-      timeMs: Date.now(),
-    };
-    await options.save({ durable: false });
+    if ((await fetchOrDamage(options, candidate)) === undefined) return candidate;
   }
-  return undefined;
 }
 
-/** Of a boot: whose volumes it begins with, with their files on this node; undefined: with those that are here. */
+function sayLost({ record }: SourceOptions, { generation, storage }: Generation): void {
+  record.crash = { message: `generation ${generation} was lost: ${storage.message}`, timeMs: Date.now() };
+}
+
+/**
+ * Of a boot: whose volumes it begins with, with their files on this node; undefined: with those that are here, of which
+ * what is damaged is left out.
+ */
 export async function findVolumes(options: SourceOptions): Promise<Generation | undefined> {
-  const { record, generations } = options;
-  const newest = generations.usable()[0];
-  if (newest === undefined || record.program.volumeMounts.length === 0) return undefined;
-  const { base } = record.volumes;
-  if (base.generation === newest.generation && base.epoch === newest.epoch) return undefined;
-  return bringHere(options, newest);
+  const { record, generations, volumes, log } = options;
+  if (record.program.volumeMounts.length === 0) return undefined;
+  for (const newest of generations.usable()) {
+    const { base } = record.volumes;
+    if (base.generation === newest.generation && base.epoch === newest.epoch) break;
+    if ((await fetchOrDamage(options, newest)) === undefined) return newest;
+  }
+  const damage = await volumes.damage(() => record.volumes.stacks);
+  if (damage !== undefined) {
+    log.error("a cold start begins with what is left of the volumes", { damage });
+    record.volumes = { ...record.volumes, stacks: await volumes.whole(record.volumes.stacks) };
+  }
+  return undefined;
 }
 
 async function bringHere(options: SourceOptions, generation: Generation): Promise<Generation> {
   const damage = await fetchOrDamage(options, generation);
   if (damage === undefined) return generation;
-  throw new SubstrateError(
-    "RESTORE_FAILED",
-    `generation ${generation.generation} of actor ${nameOf(options)} is damaged (${damage}) and not in the store`,
-  );
+  await options.save({ durable: false });
+  throw damagedError(options, generation);
 }
 
-/** Brings a generation's files here, if they aren't. @returns what is damaged and cannot be had elsewhere. */
+/** Brings a generation's files here, if they aren't. @returns what is damaged and cannot be had elsewhere: it is lost. */
 async function fetchOrDamage(options: SourceOptions, generation: Generation): Promise<string | undefined> {
   const { generations } = options;
   const local = generations.local(generation.generation);
   const damage = local === undefined ? "not here" : await generations.damage(local);
   if (damage === undefined) return undefined;
+  if (generation.storage.state !== "COMPLETED") {
+    await loseDamaged(options, generation, damage);
+    return damage;
+  }
   if (local !== undefined) await giveUpCopy(options, generation, damage);
-  if (generation.storage.state !== "COMPLETED") return damage;
   await fetch(options, generation);
   return undefined;
 }
@@ -142,9 +163,7 @@ export async function verifyCopy(options: SourceOptions, generation: Generation)
 
 async function giveUpCopy({ generations, log }: SourceOptions, generation: Generation, damage: string): Promise<void> {
   log.error("a local snapshot is damaged", { generation: generation.generation, damage });
-  if (generation.storage.state === "COMPLETED") {
-    generation.storage.message = `the copy on its node was damaged (${damage}) and removed; the stored one is used`;
-  }
+  generation.storage.message = `the copy on its node was damaged (${damage}) and removed; the stored one is used`;
   await generations.evict(generation.generation);
 }
 
@@ -205,7 +224,7 @@ async function fetch(options: SourceOptions, source: Generation): Promise<void> 
       if (manifest.pages) await keepFetched(options, files.stored, source);
     } catch (thrown) {
       await generations.abandon(source.generation);
-      throw withOlder(options, source, thrown);
+      throw await withOlder(options, source, thrown);
     } finally {
       claim.end();
       if (!followed) loan?.return();
@@ -223,20 +242,6 @@ async function keepFetched({ generations, log }: SourceOptions, dir: string, sou
   } catch (error) {
     log.warn("the page table of a fetched snapshot could not be kept", { generation, error });
   }
-}
-
-/** Of a damage in the store: says what else there is. */
-function withOlder({ record, generations }: SourceOptions, { generation }: Generation, thrown: unknown): unknown {
-  const error = asSubstrateError(thrown);
-  if (error.code !== "SNAPSHOT_DAMAGED") return thrown;
-  const older = generations.all().find((one) => one.generation < generation && generations.restorable(one));
-  const fix =
-    older === undefined
-      ? "no older generation can be restored; --boot starts it cold"
-      : `"kubectl ate resume ${record.actor.name} --from ${older.generation}" goes back to the next older generation`;
-  return new SubstrateError(error.code, `generation ${generation} cannot be restored: ${error.message}; ${fix}`, {
-    cause: error,
-  });
 }
 
 function nameOf({ record }: SourceOptions): string {

@@ -108,6 +108,23 @@ it("wrong bytes in the store are said, with the next older generation; mended, t
   expect(node.runtime.only().memory).toBe(7);
 });
 
+it("regression: a generation was named to go back to that shares the damaged object", async () => {
+  await node.actors.assign(assignment({ epoch: 1, session: node.session }, { program: program({ history: 3 }) }));
+  const actor = node.actors.get(key.uid);
+  for (const memory of [6, 7, 7]) {
+    await actor.resume();
+    await suspend(actor, memory);
+  }
+  const shared = join(node.storeDir, (await packs()).find((path) => path.includes("/2-1-")) ?? "");
+  for (const generation of [1, 2, 3]) await actor.generations.evict(generation);
+  await writeFile(shared, Buffer.from(await readFile(shared)).fill(0, 0, 1));
+  const said =
+    /generation 3 cannot .*; generation 2 cannot be restored without the same object either; .*--from 1" goes/;
+  await expect(actor.resume()).rejects.toMatchObject({ code: "SNAPSHOT_DAMAGED", message: said });
+  await rm(inStore(key.uid, "1-1"), { recursive: true });
+  await expect(actor.resume()).rejects.toThrow(/generations 2 and 1 cannot .*; no older generation can be restored/);
+});
+
 it("a folder that is deleted under a download fails that start and no later one", async () => {
   const actor = await granted();
   await actor.resume();

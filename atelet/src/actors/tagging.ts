@@ -3,6 +3,7 @@ import { removeFolder } from "../node-files.ts";
 import { copied } from "../store/object-snapshots.ts";
 import { type Stored } from "../store/snapshots.ts";
 import { type ActorContext } from "./actor-context.ts";
+import { damagedError, loseDamaged } from "./damaged.ts";
 import { type Digests } from "./digests.ts";
 import { manifestOf } from "./manifest.ts";
 import { type Generation, type StoredPrefix } from "./record.ts";
@@ -82,9 +83,14 @@ export class Tagging {
       throw new SubstrateError("SNAPSHOT_DAMAGED", `generation ${number} is neither on this node nor in the store`);
     }
     const unpin = generations.pin(number);
-    await digests.ready(number);
     const packed = transferDir(node, target);
     try {
+      await digests.ready(number);
+      const damage = await generations.damage(local);
+      if (damage !== undefined) {
+        await loseDamaged(this.#options, generation, damage);
+        throw damagedError(this.#options, generation);
+      }
       const { manifest } = copied(manifestOf(record, generation, local), ownerOf(target));
       const hasVolumes = local.volumes.length > 0;
       if (hasVolumes) await volumes.pack(() => generations.local(number)?.volumes ?? [], packed);

@@ -27,6 +27,7 @@ import {
 import { Exits, type ExitStatus } from "../supervisor/exits.ts";
 import { Copier } from "../store/copier.ts";
 import { PageEngine } from "../pages/page-engine.ts";
+import { type SnapshotStore } from "../store/snapshots.ts";
 import { storeSettings } from "../store/settings.ts";
 import { Stores } from "../store/stores.ts";
 import { Tombstones } from "../tombstones/tombstones.ts";
@@ -405,10 +406,16 @@ export class TestNode {
     await mkdir(actorsDir, { recursive: true });
     await mkdir(join(this.dir, "rootfs"), { recursive: true });
     const stores = new Stores(new Map([["default", storeSettings("default", `file://${this.storeDir}`)]]), pages);
+    const { signal: ended } = this.#ending;
+    // an atelet that has ended stores nothing, though this process goes on
+    const store = (name: string): SnapshotStore => {
+      ended.throwIfAborted();
+      return stores.get(name);
+    };
     const metrics = createAteletMetrics(new Registry(), { running: () => 0, pending: () => 0, parked: () => 0 });
     this.tombstones = new Tombstones({
       dir: join(this.dir, "tombstones"),
-      store: (name) => stores.get(name),
+      store,
       waiting: (count) => {
         metrics.tombstones.set(count);
       },
@@ -419,7 +426,7 @@ export class TestNode {
     this.origins = new Origins({
       dir: join(this.dir, "origins"),
       runtimeBuild: "fake-1",
-      store: (name) => stores.get(name),
+      store,
       inUse: () => this.actors.originsInUse(),
       checks: this.#checks,
       count: () => undefined,
@@ -454,7 +461,7 @@ export class TestNode {
       exits: this.runtime.exits,
       cgroups,
       images: fakeImages(join(this.dir, "rootfs")),
-      store: (name) => stores.get(name),
+      store,
       storeNames: () => stores.names(),
       pages,
       fileChecks: this.#checks,

@@ -149,6 +149,7 @@ export class Trials {
       name: `trial of Template ${templateName}`,
       record: { volumes: noVolumes() },
       frozen: () => [],
+      kept: () => [],
       rewriteFrozen: nothing,
       save: nothing,
       log: this.#node.log,

@@ -1,13 +1,15 @@
 import { writeFile } from "node:fs/promises";
-import { type SubstrateError, asSubstrateError } from "@substrate/lib/errors.ts";
+import { SubstrateError, asSubstrateError } from "@substrate/lib/errors.ts";
 import { Phases } from "@substrate/lib/phases.ts";
 import { KeptPages } from "../generations/kept-pages.ts";
 import { removeFolder } from "../node-files.ts";
 import { manifestKey } from "../store/layout.ts";
 import { type Committed } from "../store/snapshots.ts";
 import { type ActorContext } from "./actor-context.ts";
+import { loseDamaged } from "./damaged.ts";
 import { type Digests } from "./digests.ts";
 import { manifestOf } from "./manifest.ts";
+import { Outdated } from "./outdated.ts";
 import { pageBases } from "./page-bases.ts";
 import { type Generation } from "./record.ts";
 
@@ -15,8 +17,14 @@ import { type Generation } from "./record.ts";
 const FIRST_RETRY_MS = 1000;
 const LAST_RETRY_MS = 60_000;
 
-/** What heals by itself or by a person's hand, so that the generation stays PENDING: INVALID is a store not configured. */
-const passing = new Set(["STORE_UNAVAILABLE", "STORE_FOREIGN", "INVALID", "INTERNAL", "TIMEOUT"]);
+/**
+ * What heals by itself, by a person's hand or with the next atelet, so that the generation stays PENDING: INVALID is a
+ * store not configured, SNAPSHOT_DAMAGED what the store has of an earlier one.
+ */
+const passing = new Set([
+  ...["STORE_UNAVAILABLE", "STORE_FOREIGN", "INVALID", "INTERNAL", "TIMEOUT"],
+  ...["SHUTTING_DOWN", "SNAPSHOT_DAMAGED"],
+]);
 
 interface Waiter {
   generation: number;
@@ -34,6 +42,7 @@ export interface UploaderOptions extends ActorContext {
 
 export class Uploader {
   readonly #options: UploaderOptions;
+  readonly #outdated: Outdated;
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<void> | undefined;
   #uploading: number | undefined;
@@ -47,12 +56,14 @@ export class Uploader {
 
   constructor(options: UploaderOptions) {
     this.#options = options;
+    this.#outdated = new Outdated(options);
   }
 
   /** Looks at what there is to do; to be called after every commit of a generation and at a start. */
   schedule(): void {
     clearTimeout(this.#timer);
-    if (this.#stopped || this.#paused > 0 || this.#running !== undefined) return;
+    const { signal } = this.#options.node;
+    if (this.#stopped || signal.aborted || this.#paused > 0 || this.#running !== undefined) return;
     const dueMs = this.#dueMs();
     if (dueMs === undefined) return;
     const waitMs = Math.max(dueMs - Date.now(), this.#notBeforeMs - Date.now(), 0);
@@ -105,7 +116,9 @@ export class Uploader {
     const newest = generations.newest();
     for (const older of [...generations.all()]) {
       if (newest === undefined || older.generation >= newest.generation) continue;
-      if (older.generation === this.#uploading || this.#isTagged(older)) continue;
+      if (older.generation === this.#uploading || this.#outdated.isTagged(older)) continue;
+      // what is left of one that was damaged goes when a newer one is stored
+      if (generations.isSetAside(older.generation)) continue;
       digests.giveUp(older.generation);
       generations.evict(older.generation).catch((error: unknown) => {
         log.warn("files of a replaced snapshot could not be removed yet", { generation: older.generation, error });
@@ -127,23 +140,18 @@ export class Uploader {
 
   /** Whether older generations, or parts of replaced ones, are still to be removed from the store. */
   get isCollecting(): boolean {
-    return this.#outdated().length > 0 || (this.#completed() !== undefined && this.#options.record.litter.length > 0);
+    return this.#outdated.isCollecting;
   }
 
   #dueMs(): number | undefined {
     const { record } = this.#options;
     const target = this.#target();
-    if (target === undefined) return this.isCollecting || this.#hasPacksToCollect() ? 0 : undefined;
+    if (target === undefined) return this.isCollecting || this.#outdated.hasPacks ? 0 : undefined;
     if (this.#waiters.length > 0 || this.#undelayed >= target.generation) return 0;
     return Math.min(
       target.createdAtMs + record.program.uploadDelayMs,
       record.oldestUnsavedMs + record.program.uploadWithinMs,
     );
-  }
-
-  /** Whoever has the actor next removes them, too. */
-  #hasPacksToCollect(): boolean {
-    return this.#completed() !== undefined && this.#options.record.packsToCollect;
   }
 
   #target(): Generation | undefined {
@@ -197,7 +205,10 @@ export class Uploader {
         ...phases.fields(),
       });
     } catch (thrown) {
-      this.#failed(target, asSubstrateError(thrown));
+      const error = asSubstrateError(thrown);
+      const damage = await this.#damage(target, error);
+      if (damage === undefined) this.#failed(target, error);
+      else await loseDamaged(this.#options, target, damage);
     } finally {
       await removeFolder(generations.scratch(target.generation));
       await unpin();
@@ -212,16 +223,34 @@ export class Uploader {
     const number = target.generation;
     const packed = await phases.run("archive", () => this.#packVolumes(target));
     await phases.run("table", () => digests.ready(number));
+    const local = generations.local(number);
+    // sizes, and looks where they are known: what is stored from here on counts as what was written
+    const damage = local && (await generations.damage(local));
+    if (damage !== undefined) throw new SubstrateError("SNAPSHOT_DAMAGED", damage);
     const { table } = generations.pageFiles(number);
     const { bases, release } = await pageBases(this.#options);
     try {
       const content = { dirs: [generations.path(number), ...packed], pages: { table, bases }, phases };
-      const facts = manifestOf(record, target, generations.local(number));
+      const facts = manifestOf(record, target, local);
       const result = await node.store(record.program.store).commit(this.#options.prefix, facts, content);
       await this.#keep(target, result);
       return result;
     } finally {
       await release();
+    }
+  }
+
+  /** What is wrong with its files here, which are read for it if that may be why it could not be stored. */
+  async #damage({ generation }: Generation, { code }: SubstrateError): Promise<string | undefined> {
+    const { generations, log } = this.#options;
+    const local = generations.local(generation);
+    if (code !== "SNAPSHOT_DAMAGED" || local === undefined) return undefined;
+    generations.distrust(generation);
+    try {
+      return await generations.damage(local);
+    } catch (error) {
+      log.warn("it is not known whether a snapshot is damaged", { generation, error });
+      return undefined;
     }
   }
 
@@ -281,81 +310,11 @@ export class Uploader {
     return pauseMs;
   }
 
-  /** The newest in the store, after which older ones may go; not if it could not be restored. */
-  #completed(): Generation | undefined {
-    const newest = this.#options.generations.all().find(({ storage }) => storage.state === "COMPLETED");
-    return newest?.restoreFailures === 0 ? newest : undefined;
-  }
-
-  /** Generations that go, as a newer one is in the store: commit, then collect. */
-  #outdated(): Generation[] {
-    const { record, generations } = this.#options;
-    const completed = this.#completed();
-    if (completed === undefined) return [];
-    const stored = generations.all().filter(({ storage }) => storage.state === "COMPLETED");
-    const kept = stored.slice(0, record.program.history);
-    return generations
-      .all()
-      .filter((one) => one.generation < completed.generation && !kept.includes(one) && !this.#isTagged(one));
-  }
-
-  /** A tag of it is still on its way: until it is there, this is the only place that has its state. */
-  #isTagged({ generation, epoch }: Generation): boolean {
-    return this.#options.record.tags.some((tag) => tag.generation === generation && tag.epoch === epoch);
-  }
-
   /** A failing collection blocks nothing and is tried again, also by the next atelet if this one ends meanwhile. */
   async #collect(): Promise<void> {
-    const { node, record, generations, prefix, log, save } = this.#options;
-    const completed = this.#completed();
-    if (completed === undefined) {
-      log.warn("older generations are kept: the newest one could not be restored");
-      return;
-    }
-    let failed = false;
-    for (const older of generations.all().filter((g) => g.generation < completed.generation)) {
-      if (this.#isTagged(older)) continue;
-      try {
-        await generations.evict(older.generation);
-        if (!this.#outdated().includes(older)) continue;
-        // of one that was replaced while it was being uploaded parts are there, though no manifest
-        if (older.storage.manifest !== "" || older.storage.message !== "") {
-          await node.store(record.program.store).collect(prefix, older.generation, older.epoch);
-        }
-        generations.forget(older.generation);
-      } catch (error) {
-        failed = true;
-        log.warn("an older generation could not be removed yet", { generation: older.generation, error });
-      }
-    }
-    for (const litter of [...record.litter]) {
-      try {
-        await node.store(record.program.store).collect(prefix, litter.generation, litter.epoch);
-        record.litter.splice(record.litter.indexOf(litter), 1);
-      } catch (error) {
-        failed = true;
-        log.warn("what is left of a replaced upload could not be removed yet", { ...litter, error });
-      }
-    }
-    if (!failed && !(await this.#collectPacks())) failed = true;
-    if (failed) this.#pause();
-    else this.#failures = 0;
-    await save({ durable: false });
-  }
-
-  /** @returns false if it is to be tried again. */
-  async #collectPacks(): Promise<boolean> {
-    const { node, record, prefix, log } = this.#options;
-    if (!record.packsToCollect) return true;
-    try {
-      await node.store(record.program.store).collectPacks(prefix, record.grant.epoch);
-    } catch (error) {
-      log.warn("packs that no generation names could not be removed yet", { error });
-      // who holds the higher epoch removes them
-      if (asSubstrateError(error).code !== "SUPERSEDED") return false;
-    }
-    record.packsToCollect = false;
-    return true;
+    if (await this.#outdated.collect()) this.#failures = 0;
+    else this.#pause();
+    await this.#options.save({ durable: false });
   }
 
   #settle(): void {

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { z } from "zod";
 import { isMissing, namesIn, readJson, removeFolder, removeHalfWritten, writeJson } from "../node-files.ts";
 import { stackSchema } from "../volumes/stack.ts";
+import { AsideFolder } from "./aside.ts";
 import { checkSeal, type Digest, type FileChecks, type Seal, sealOf, sealSchema, stampsOf } from "./seal.ts";
 
 const recordSchema = z.object({
@@ -37,7 +38,6 @@ const recordName = "generation.json";
 const imageName = "image";
 const tableName = "pages.table";
 const indexName = "pages.index";
-const ASIDE = ".unreadable";
 
 /**
  * One actor's generations on this node: <dir>/<generation>/{generation.json, image/…}. The rename of
@@ -47,10 +47,13 @@ const ASIDE = ".unreadable";
 export class GenerationFolder {
   readonly #dir: string;
   readonly #checks: FileChecks;
+  /** What cannot be used. */
+  readonly aside: AsideFolder;
 
   constructor(dir: string, checks: FileChecks) {
     this.#dir = dir;
     this.#checks = checks;
+    this.aside = new AsideFolder(dir);
   }
 
   /** Where a generation's image is. */
@@ -163,33 +166,30 @@ export class GenerationFolder {
    * What a restart finds: committed generations, newest first. What is partial or half-deleted is removed. One that was
    * committed and can't be read (a failing disk, another version's format) is set aside: it may be all there is of
    * somebody's work.
+   * @returns `aside`: where that was put now.
    */
   async load(): Promise<{ records: GenerationRecord[]; removed: string[]; aside: string[] }> {
     const records: GenerationRecord[] = [];
     const removed: string[] = [];
     const aside: string[] = [];
+    await this.aside.load();
     for (const name of await namesIn(this.#dir)) {
-      if (name.endsWith(ASIDE)) continue;
+      if (AsideFolder.isName(name)) continue;
       const committed = /^\d+$/.test(name);
       const record = committed ? await readRecord(join(this.#dir, name)) : undefined;
       if (record?.generation === Number(name)) {
         records.push(record);
         await removeHalfWritten(join(this.#dir, name));
-      } else if (committed) aside.push(await this.#setAside(name));
-      else {
+      } else if (committed) {
+        await this.aside.put(Number(name), "its generation.json cannot be read");
+        aside.push(this.aside.path(Number(name)));
+      } else {
         await removeFolder(join(this.#dir, name));
         removed.push(name);
       }
     }
     records.sort((a, b) => b.generation - a.generation);
     return { records, removed, aside };
-  }
-
-  async #setAside(name: string): Promise<string> {
-    const aside = join(this.#dir, `${name}${ASIDE}`);
-    await removeFolder(aside);
-    await rename(join(this.#dir, name), aside);
-    return aside;
   }
 
   #home(generation: number): string {

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { createLogger } from "@substrate/lib/log.ts";
 import pLimit from "p-limit";
-import { afterAll, afterEach, beforeEach, expect, it } from "vitest";
+import { afterAll, afterEach, beforeEach, expect, it, vi } from "vitest";
 import { FileStore } from "../store/file.ts";
 import { ObjectSnapshotStore } from "../store/object-snapshots.ts";
 import { PageEngine } from "../pages/page-engine.ts";
@@ -105,7 +105,7 @@ it("is fetched once for ten starts at once, and not again by the next atelet", a
 it("says what is not in the store or of another runtime, to all who asked, and leaves nothing of it", async () => {
   const origins = await open();
   const asked = await Promise.allSettled([1, 2, 3].map(() => origins.hold(source("a"))));
-  const missing = { status: "rejected", reason: expect.objectContaining({ code: "SNAPSHOT_DAMAGED" }) as unknown };
+  const missing = { status: "rejected", reason: expect.objectContaining({ code: "SNAPSHOT_MISSING" }) as unknown };
   expect(asked).toEqual([missing, missing, missing]);
   await commit("a");
   const foreign = (await open("r2")).hold(source("a"));
@@ -150,6 +150,27 @@ it("a damaged copy is fetched again", async () => {
   const again = await origins.hold(source("a"));
   expect(await readFile(join(again.imageDir, "pages.img"), "utf8")).toBe("pages of a");
 });
+
+it.each(["ENOSPC", "EIO"])(
+  "a fetch that cannot be written (%s) leaves nothing, and the next one works",
+  async (code) => {
+    await commit("a");
+    const origins = await open();
+    const failure = Object.assign(new Error(`${code}: a fault of the test, write`), { code });
+    const unpack = vi.spyOn(engine, "unpack");
+    unpack.mockImplementationOnce(async ({ file, table }) => {
+      // as far as it came
+      await Promise.all([file, `${table}.partial`].map((path) => writeFile(path, "half")));
+      throw new SubstrateError("INTERNAL", failure.message, { cause: failure });
+    });
+    const asked = await Promise.allSettled([1, 2].map(() => origins.hold(source("a"))));
+    const failed = { status: "rejected", reason: expect.objectContaining({ message: failure.message }) as unknown };
+    expect(asked).toEqual([failed, failed]);
+    expect(await here()).toEqual([]);
+    const held = await origins.hold(source("a"));
+    expect(await readFile(join(held.imageDir, "pages.img"), "utf8")).toBe("pages of a");
+  },
+);
 
 it("goes with its Snapshot when nobody uses it: no load, no volume of an actor", async () => {
   await commit("a");

@@ -113,7 +113,7 @@ export class Origins {
     void this.#watch();
   }
 
-  /** Brings it here, if it isn't. Throws STORE_UNAVAILABLE, SNAPSHOT_DAMAGED, or RESTORE_FAILED for a foreign runtime. */
+  /** Brings it here, if it isn't. Throws STORE_UNAVAILABLE, SNAPSHOT_MISSING, SNAPSHOT_DAMAGED, or RESTORE_FAILED for a foreign runtime. */
   async hold(source: OriginSource): Promise<HeldOrigin> {
     const uid = source.prefix.actorUid;
     for (;;) {
@@ -229,7 +229,9 @@ export class Origins {
       const store = this.#options.store(storeName);
       const stored = await store.stored(prefix);
       if (stored === undefined) {
-        throw new SubstrateError("SNAPSHOT_DAMAGED", `Snapshot ${name} has no data in store ${storeName}`);
+        // its deletion has removed the head, or all of it
+        const message = `Snapshot ${name} has no data in store ${storeName}: it was deleted, or the store is another one`;
+        throw new SubstrateError("SNAPSHOT_MISSING", message);
       }
       const facts = factsOf(stored.manifest, name);
       this.#refuseForeign(name, facts);

@@ -241,6 +241,7 @@ export function reportToWire(actor: Actor, sequence: number): ActorReport {
     })),
     floor: BigInt(record.floor),
     nextStart: actor.nextStart,
+    damage: actor.damage,
   };
 }
 
@@ -263,5 +264,6 @@ export function routeToWire(route: RouteLevel, address: string): Route {
     wakeTimeoutMs: BigInt(route.wakeTimeoutMs),
     message: route.message,
     retryAfterMs: BigInt(route.retryAfterMs),
+    reason: route.reason,
   };
 }

@@ -179,7 +179,13 @@ export class PackedPages {
 
   /** A base, if it is in the store and what is here of it is what was stored. */
   async #known(base: KnownPages): Promise<Base | undefined> {
-    const pages = (await findManifest(this.#store, base.prefix, base.key))?.manifest.pages;
+    let pages: ManifestPages | undefined;
+    try {
+      pages = (await findManifest(this.#store, base.prefix, base.key))?.manifest.pages;
+    } catch (error) {
+      // what is damaged there must not keep a newer state out of the store
+      if (asSubstrateError(error).code !== "SNAPSHOT_DAMAGED") throw error;
+    }
     if (pages === undefined) return undefined;
     const index = await readFile(base.index).catch((error: unknown) => {
       if (isMissing(error)) return undefined;

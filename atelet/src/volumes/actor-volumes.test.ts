@@ -46,6 +46,7 @@ class Model {
       name: "default/a",
       record: this.record,
       frozen: () => this.generations.flatMap(({ stacks }) => stacks),
+      kept: () => [],
       rewriteFrozen: (name, flattened, into) => {
         for (const generation of this.generations) {
           generation.stacks = generation.stacks.map(({ name: volume, layers }) => ({

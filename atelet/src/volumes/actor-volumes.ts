@@ -5,7 +5,15 @@ import { type Logger } from "@substrate/lib/log.ts";
 import { type LimitFunction } from "p-limit";
 import { namesIn, removeFolder } from "../node-files.ts";
 import { type Mounts, unmountBelow } from "./mounts.ts";
-import { type Layer, type LiveVolumes, noVolumes, ownLayers, type VolumeStack, withFlattened } from "./stack.ts";
+import {
+  type KeptStacks,
+  type Layer,
+  type LiveVolumes,
+  noVolumes,
+  ownLayers,
+  type VolumeStack,
+  withFlattened,
+} from "./stack.ts";
 import { DOOMED, VolumeFolder } from "./volume-folder.ts";
 
 /** More frozen layers than this are made one: each is looked through at every first look at a file. */
@@ -29,6 +37,8 @@ export interface ActorVolumesOptions {
   record: { volumes: LiveVolumes };
   /** The stacks of all generations whose files are here. */
   frozen: () => VolumeStack[];
+  /** Of what was set aside. */
+  kept: () => KeptStacks;
   /** Writes down, in every generation that has it, that one layer has taken the place of a stack's bottom. */
   rewriteFrozen: (volume: string, flattened: readonly Layer[], into: Layer) => Promise<void>;
   /** Saves the record. */
@@ -168,6 +178,19 @@ export class ActorVolumes {
       }
       return undefined;
     });
+  }
+
+  /** Of stacks, what is left to begin with: of each the layers below all that are missing, as they once were its whole. */
+  whole(stacks: readonly VolumeStack[]): Promise<VolumeStack[]> {
+    return this.exclusive(() =>
+      Promise.all(
+        stacks.map(async ({ name, layers }) => {
+          const folder = this.#folder(name);
+          const damaged = await Promise.all(layers.map(async (layer) => (await folder.damage([layer])) !== undefined));
+          return { name, layers: layers.slice(damaged.lastIndexOf(true) + 1) };
+        }),
+      ),
+    );
   }
 
   /** Gives the content of a volume of one layer, which nothing has mounted, another place on the same disk. */
@@ -358,7 +381,9 @@ export class ActorVolumes {
   }
 
   async #collect(): Promise<void> {
-    const named = this.#named();
+    const kept = this.#options.kept();
+    if (kept === "unknown") return;
+    const named = [...this.#named(), ...kept];
     for (const name of await namesIn(this.#options.dir)) {
       if (name.startsWith(DOOMED)) continue;
       const folder = this.#folder(name);

@@ -18,6 +18,9 @@ export const stackSchema = z.object({
 /** The content of one volume. */
 export type VolumeStack = z.infer<typeof stackSchema>;
 
+/** Stacks whose layers stay, whatever else names them; "unknown": any layer may be one of them. */
+export type KeptStacks = VolumeStack[] | "unknown";
+
 /** What an actor's volumes hold now. */
 export const liveVolumesSchema = z.object({
   /** The generation whose state they continue; both 0: none. */

@@ -20,6 +20,8 @@ function* ofGenerations({ uid, dir, record }: NodeActor): Generator<string> {
   const folder = join(dir, "generations");
   const known = record?.generations ?? [];
   for (const name of namesIn(folder)) {
+    if (known.some(({ generation, storage }) => `${generation}.unreadable` === name && storage.state === "LOST"))
+      continue;
     if (!known.some(({ generation }) => String(generation) === name)) {
       yield `${folder}/${name} is no generation of actor ${uid}`;
       continue;

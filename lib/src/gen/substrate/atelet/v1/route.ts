@@ -176,6 +176,8 @@ export interface Route {
   wakeTimeoutMs: bigint;
   message: string;
   retryAfterMs: bigint;
+  /** A code of the error catalogue for what is refused while FAILING; empty: restarts are slowed down, or given up. */
+  reason: string;
 }
 
 export interface Endpoint {
@@ -862,6 +864,7 @@ function createBaseRoute(): Route {
     wakeTimeoutMs: 0n,
     message: "",
     retryAfterMs: 0n,
+    reason: "",
   };
 }
 
@@ -902,6 +905,9 @@ export const Route: MessageFns<Route> = {
         throw new globalThis.Error("value provided for field message.retryAfterMs of type uint64 too large");
       }
       writer.uint32(64).uint64(message.retryAfterMs);
+    }
+    if (message.reason !== "") {
+      writer.uint32(74).string(message.reason);
     }
     return writer;
   },
@@ -983,6 +989,14 @@ export const Route: MessageFns<Route> = {
             message.retryAfterMs = reader.uint64() as bigint;
             continue;
           }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.reason = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1015,6 +1029,7 @@ export const Route: MessageFns<Route> = {
         : isSet(object.retry_after_ms)
         ? BigInt(object.retry_after_ms)
         : 0n,
+      reason: isSet(object.reason) ? globalThis.String(object.reason) : "",
     };
   },
 
@@ -1044,6 +1059,9 @@ export const Route: MessageFns<Route> = {
     if (message.retryAfterMs !== 0n) {
       obj.retryAfterMs = message.retryAfterMs.toString();
     }
+    if (message.reason !== "") {
+      obj.reason = message.reason;
+    }
     return obj;
   },
 
@@ -1066,6 +1084,7 @@ export const Route: MessageFns<Route> = {
     message.retryAfterMs = (object.retryAfterMs !== undefined && object.retryAfterMs !== null)
       ? BigInt(object.retryAfterMs)
       : 0n;
+    message.reason = object.reason ?? "";
     return message;
   },
 };

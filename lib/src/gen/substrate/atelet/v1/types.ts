@@ -555,7 +555,7 @@ export interface Generation {
   /** Why it is PENDING for long, FAILED or LOST. */
   message: string;
   fidelity: Fidelity;
-  /** A code of the error catalogue: of the last try to store it, when that failed. */
+  /** A code of the error catalogue: of the last try to store it, when that failed; of the loss of one that is damaged. */
   reason: string;
 }
 
@@ -625,6 +625,8 @@ export interface ActorReport {
   floor: bigint;
   /** What the next start goes on from if nobody chooses, as the rest of "the next request starts it": "from generation 3". */
   nextStart: string;
+  /** Why nothing starts it but a resume that says from what: its newest state is damaged, and there is no other. */
+  damage: string;
 }
 
 function createBaseActorKey(): ActorKey {
@@ -3349,6 +3351,7 @@ function createBaseActorReport(): ActorReport {
     volumes: [],
     floor: 0n,
     nextStart: "",
+    damage: "",
   };
 }
 
@@ -3407,6 +3410,9 @@ export const ActorReport: MessageFns<ActorReport> = {
     }
     if (message.nextStart !== "") {
       writer.uint32(122).string(message.nextStart);
+    }
+    if (message.damage !== "") {
+      writer.uint32(130).string(message.damage);
     }
     return writer;
   },
@@ -3544,6 +3550,14 @@ export const ActorReport: MessageFns<ActorReport> = {
             message.nextStart = reader.string();
             continue;
           }
+          case 16: {
+            if (tag !== 130) {
+              break;
+            }
+
+            message.damage = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3597,6 +3611,7 @@ export const ActorReport: MessageFns<ActorReport> = {
         : isSet(object.next_start)
         ? globalThis.String(object.next_start)
         : "",
+      damage: isSet(object.damage) ? globalThis.String(object.damage) : "",
     };
   },
 
@@ -3647,6 +3662,9 @@ export const ActorReport: MessageFns<ActorReport> = {
     if (message.nextStart !== "") {
       obj.nextStart = message.nextStart;
     }
+    if (message.damage !== "") {
+      obj.damage = message.damage;
+    }
     return obj;
   },
 
@@ -3678,6 +3696,7 @@ export const ActorReport: MessageFns<ActorReport> = {
     message.volumes = object.volumes?.map((e) => VolumeUsage.fromPartial(e)) || [];
     message.floor = (object.floor !== undefined && object.floor !== null) ? BigInt(object.floor) : 0n;
     message.nextStart = object.nextStart ?? "";
+    message.damage = object.damage ?? "";
     return message;
   },
 };
