@@ -53,72 +53,68 @@ export interface ClusterResult {
 interface Options {
   rounds: number;
   say: (line: string) => void;
+  signal: AbortSignal;
 }
 
 /** An installed chart on two real nodes, beside local mode on the same machine. */
-export async function cluster({ rounds, say }: Options): Promise<ClusterResult> {
+export async function cluster({ rounds, say, signal }: Options): Promise<ClusterResult> {
+  await using undo = new AsyncDisposableStack();
   const sizes = new Map((await buildImages({ names: PARTS })).map(({ name, sizeBytes }) => [name, sizeBytes / MIB]));
-  const wakeLocalMs = await inLocalMode(rounds);
+  signal.throwIfAborted();
+  const wakeLocalMs = await inLocalMode(rounds, signal);
   say(`wake in local mode ${wakeLocalMs.toFixed(0)} ms`);
   const real = await TestCluster.start();
-  try {
-    const image = await pushExample(real, "counter");
-    await loadSubstrateImages(real, { examples: [] });
-    const startMs = performance.now();
-    await installSubstrate(real, { examples: [] });
-    const product = await Product.create({ client: real.client, routerUrl: await routerUrl(real) });
-    await product.template(await counterTemplate(image));
-    await product.actor("bench-1", "counter");
-    await product.resume("bench-1");
-    const installSeconds = (performance.now() - startMs) / 1000;
-    say(`helm install to the first answer ${installSeconds.toFixed(1)} s`);
-    const wakeInClusterMs = await wakes(product, rounds);
-    say(`wake in the cluster ${wakeInClusterMs.toFixed(0)} ms`);
+  undo.defer(() => real.stop());
+  signal.throwIfAborted();
+  const image = await pushExample(real, "counter");
+  await loadSubstrateImages(real, { examples: [] });
+  signal.throwIfAborted();
+  const startMs = performance.now();
+  await installSubstrate(real, { examples: [] });
+  const product = await Product.create({ client: real.client, routerUrl: await routerUrl(real) }, signal);
+  undo.defer(() => product.close());
+  await product.template(await counterTemplate(image));
+  await product.actor("bench-1", "counter");
+  await product.resume("bench-1");
+  const installSeconds = (performance.now() - startMs) / 1000;
+  say(`helm install to the first answer ${installSeconds.toFixed(1)} s`);
+  const wakeInClusterMs = await wakes(product, rounds);
+  say(`wake in the cluster ${wakeInClusterMs.toFixed(0)} ms`);
 
-    const rows = await pressure(real, "at rest", say);
-    for (let number = 2; number <= SLEEPING; number += 1) await product.actor(`bench-${number}`, "counter");
-    for (let number = 1; number <= SLEEPING; number += 1) {
-      await product.resume(`bench-${number}`);
-      await product.suspend(`bench-${number}`, "Async");
-    }
-    rows.push(...(await pressure(real, `${SLEEPING} sleeping`, say)));
-    for (let number = 1; number <= RUNNING; number += 1) await product.resume(`bench-${number}`);
-    rows.push(...(await pressure(real, `${RUNNING} of them running`, say)));
-    await product.close();
-    return {
-      rounds,
-      rows,
-      installSeconds,
-      wakeInClusterMs,
-      wakeLocalMs,
-      wakeOverLocal: wakeInClusterMs / wakeLocalMs,
-      operatorImageMib: sizes.get("operator") ?? NaN,
-      ateletImageMib: sizes.get("atelet") ?? NaN,
-      routerImageMib: sizes.get("router") ?? NaN,
-    };
-  } finally {
-    await real.stop();
+  const rows = await pressure(real, "at rest", { say, signal });
+  for (let number = 2; number <= SLEEPING; number += 1) await product.actor(`bench-${number}`, "counter");
+  for (let number = 1; number <= SLEEPING; number += 1) {
+    await product.resume(`bench-${number}`);
+    await product.suspend(`bench-${number}`, "Async");
   }
+  rows.push(...(await pressure(real, `${SLEEPING} sleeping`, { say, signal })));
+  for (let number = 1; number <= RUNNING; number += 1) await product.resume(`bench-${number}`);
+  rows.push(...(await pressure(real, `${RUNNING} of them running`, { say, signal })));
+  return {
+    rounds,
+    rows,
+    installSeconds,
+    wakeInClusterMs,
+    wakeLocalMs,
+    wakeOverLocal: wakeInClusterMs / wakeLocalMs,
+    operatorImageMib: sizes.get("operator") ?? NaN,
+    ateletImageMib: sizes.get("atelet") ?? NaN,
+    routerImageMib: sizes.get("router") ?? NaN,
+  };
 }
 
-async function inLocalMode(rounds: number): Promise<number> {
+async function inLocalMode(rounds: number, signal: AbortSignal): Promise<number> {
+  await using undo = new AsyncDisposableStack();
   const stateDir = await mkdtemp(join(tmpdir(), "sub-bench-"));
-  try {
-    const local = await startLocalCluster({ stateDir, say: () => undefined, tools });
-    try {
-      const product = await Product.create(local);
-      const { reference } = await buildCounter(join(stateDir, "counter"));
-      await product.template(await counterTemplate(reference));
-      await product.actor("bench-1", "counter");
-      const median = await wakes(product, rounds);
-      await product.close();
-      return median;
-    } finally {
-      await local.stop();
-    }
-  } finally {
-    await rm(stateDir, { recursive: true, force: true });
-  }
+  undo.defer(() => rm(stateDir, { recursive: true, force: true }));
+  const local = await startLocalCluster({ stateDir, say: () => undefined, tools, signal });
+  undo.defer(() => local.stop());
+  const product = await Product.create(local, signal);
+  undo.defer(() => product.close());
+  const { reference } = await buildCounter(join(stateDir, "counter"), signal);
+  await product.template(await counterTemplate(reference));
+  await product.actor("bench-1", "counter");
+  return await wakes(product, rounds);
 }
 
 async function wakes(product: Product, rounds: number): Promise<number> {
@@ -176,16 +172,20 @@ async function usages(real: TestCluster): Promise<Map<string, Usage>> {
   return found;
 }
 
-async function pressure(real: TestCluster, state: string, say: (line: string) => void): Promise<ClusterRow[]> {
+async function pressure(
+  real: TestCluster,
+  state: string,
+  { say, signal }: Pick<Options, "say" | "signal">,
+): Promise<ClusterRow[]> {
   const untilMs = performance.now() + READY_TIMEOUT_MS;
   let before = await usages(real);
   // two of each
   while (before.size < 2 * PARTS.length) {
     if (performance.now() > untilMs) throw new Error(`kubelets know of ${before.size} pods only`);
-    await delay(1_000);
+    await delay(1_000, undefined, { signal });
     before = await usages(real);
   }
-  await delay(REST_MS);
+  await delay(REST_MS, undefined, { signal });
   const after = await usages(real);
   return PARTS.map((part) => {
     const pods = [...after].filter(([name]) => name.startsWith(`substrate-${part}-`));

@@ -1,12 +1,14 @@
 #!/bin/sh
 # One actor of the raw side of the cycles: restore, a request that churns, pause, checkpoint, delete, a new sandbox,
-# one second of waiting. Prints one line for each cycle that is done. It begins and ends with a created sandbox.
+# one second of waiting. Prints one line for each cycle that is done. It begins and ends with a created sandbox; SIGTERM
+# lets it end after the cycle that it is in.
 #
 # RUNSC ROOT ID BUNDLE IMAGES NETNS INSIDE GATEWAY CHURN_MIB END_MS
 set -e
 RUNSC=$1 ROOT=$2 ID=$3 BUNDLE=$4 IMAGES=$5 NETNS=$6 INSIDE=$7 GATEWAY=$8 CHURN_MIB=$9
 shift 9
 END_MS=$1
+trap 'END_MS=0' TERM
 # an image remembers of what kind the standard streams were
 runsc() {
   "$RUNSC" --root="$ROOT" --overlay2=root:memory --platform=systrap --network=sandbox "$@" \

@@ -5,6 +5,8 @@ import { dial } from "@substrate/lib/rpc/client.ts";
 import { clientCredentials, loadTls, TlsSource } from "@substrate/lib/rpc/tls.ts";
 import { type LocalCluster } from "@substrate/local/cluster.ts";
 
+const TIMEOUT_MS = 20_000;
+
 /** Where a running actor's first port is, as the atelet tells its routers: for requests that go around the router. */
 export async function endpointOf(cluster: LocalCluster, actorName: string): Promise<string> {
   const lease = await cluster.client.get(leases, cluster.nodeName, "substrate-system");
@@ -16,8 +18,12 @@ export async function endpointOf(cluster: LocalCluster, actorName: string): Prom
   );
   const client = dial(RouteServiceClient, address, "atelet", credentials);
   const stream = client.attach();
+  let timer: NodeJS.Timeout | undefined;
   try {
     return await new Promise<string>((resolve, reject) => {
+      timer = setTimeout(() => {
+        reject(new Error(`the atelet has told no address of ${actorName} within ${TIMEOUT_MS / 1000} s: does it run?`));
+      }, TIMEOUT_MS);
       stream.on("error", reject);
       stream.on("data", ({ message }: { message?: { $case: string; value: unknown } }) => {
         if (message?.$case !== "route") return;
@@ -28,6 +34,7 @@ export async function endpointOf(cluster: LocalCluster, actorName: string): Prom
       stream.write({ message: { $case: "hello", value: { routerId: "benchmark" } } });
     });
   } finally {
+    clearTimeout(timer);
     stream.on("error", () => undefined);
     stream.cancel();
     client.close();

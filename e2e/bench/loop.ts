@@ -1,18 +1,16 @@
-import { execFileSync } from "node:child_process";
 import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { startLocalCluster } from "@substrate/local/cluster.ts";
-import { Client } from "undici";
 import { buildGlutton } from "../programs/glutton.ts";
 import { openRig } from "../sandbox/open-rig.ts";
 import { answer, type SandboxRig } from "../sandbox/rig.ts";
 import { tools } from "../support/tools.ts";
-import { endpointOf } from "./direct.ts";
 import { level } from "./level.ts";
 import { type MeasuredActor, Product } from "./product.ts";
-import { rawDelete, rawLoaded, rawResume, type RawSandbox, rawStart, rawSuspend } from "./raw.ts";
-import { median, slope } from "./statistics.ts";
+import { rawClose, rawLoaded, rawResume, type RawSandbox, rawStart, rawSuspend } from "./raw.ts";
+import { requestTimes } from "./requests.ts";
+import { line, median } from "./statistics.ts";
 
 /** Milliseconds, medians of the rounds. */
 export interface LoopRow {
@@ -44,42 +42,37 @@ const sizes: { mib: number; kind: "random" | "zero" }[] = [
   ...[50, 200, 500, 1000].flatMap((mib) => (["random", "zero"] as const).map((kind) => ({ mib, kind }))),
 ];
 
+const ROUTER_REQUESTS = 1500;
+
 export interface LoopOptions {
   rounds: number;
   /** Largest size that is measured, MiB. */
   maxMib: number;
   say: (line: string) => void;
+  signal: AbortSignal;
 }
 
 /** Suspend and resume through the whole product beside raw runsc, in turn, in one run. */
-export async function loop(options: LoopOptions): Promise<LoopResult> {
+export async function loop({ rounds, maxMib, say, signal }: LoopOptions): Promise<LoopResult> {
+  await using undo = new AsyncDisposableStack();
   const stateDir = await mkdtemp(join(tmpdir(), "sub-bench-"));
-  try {
-    const { reference } = await buildGlutton(join(stateDir, "glutton"));
-    const cluster = await startLocalCluster({ stateDir, say: () => undefined, tools });
-    try {
-      const rig = await openRig();
-      try {
-        const product = await Product.create(cluster);
-        const rows: LoopRow[] = [];
-        for (const size of sizes.filter(({ mib }) => mib <= options.maxMib)) {
-          const row = await measure(product, rig, size, reference, options.rounds);
-          rows.push(row);
-          options.say(format(row));
-        }
-        await product.make({ name: "router", mib: 0, kind: "zero" }, reference, { detachDelay: "10m" });
-        const routerAddedMs = await measureRouter(cluster.routerUrl, await endpointOf(cluster, "router"));
-        await product.close();
-        return { rounds: options.rounds, rows, ...summary(rows), routerAddedMs };
-      } finally {
-        await rig.close();
-      }
-    } finally {
-      await cluster.stop();
-    }
-  } finally {
-    await rm(stateDir, { recursive: true, force: true });
+  undo.defer(() => rm(stateDir, { recursive: true, force: true }));
+  const { reference } = await buildGlutton(join(stateDir, "glutton"), signal);
+  const cluster = await startLocalCluster({ stateDir, say: () => undefined, tools, signal });
+  undo.defer(() => cluster.stop());
+  const rig = await openRig(signal);
+  undo.defer(() => rig.close());
+  const product = await Product.create(cluster, signal);
+  undo.defer(() => product.close());
+  const rows: LoopRow[] = [];
+  for (const size of sizes.filter(({ mib }) => mib <= maxMib)) {
+    const row = await measure({ product, rig, signal, image: reference }, size, rounds);
+    rows.push(row);
+    say(format(row));
   }
+  await product.make({ name: "router", mib: 0, kind: "zero" }, reference, { detachDelay: "10m" });
+  const { through, around } = await requestTimes(cluster, "router", { count: ROUTER_REQUESTS, signal });
+  return { rounds, rows, ...summary(rows), routerAddedMs: median(through) - median(around) };
 }
 
 function format(row: LoopRow): string {
@@ -88,11 +81,16 @@ function format(row: LoopRow): string {
   return `${String(mib).padStart(4)} MiB ${kind.padEnd(6)}  ${cells.join("  ")}`;
 }
 
+interface Bench {
+  product: Product;
+  rig: SandboxRig;
+  signal: AbortSignal;
+  image: string;
+}
+
 async function measure(
-  product: Product,
-  rig: SandboxRig,
+  { product, rig, signal, image }: Bench,
   size: { mib: number; kind: "random" | "zero" },
-  image: string,
   rounds: number,
 ): Promise<LoopRow> {
   const near: MeasuredActor = { name: `near-${size.mib}-${size.kind}`, ...size };
@@ -106,19 +104,20 @@ async function measure(
     spec: place.spec,
     url: place.url,
     putAddress: () => place.putAddress(),
+    signal,
   };
   await mkdir(raw.rootDir, { recursive: true });
+  let row: LoopRow;
   try {
     await rawStart(raw);
     await answer(place, "POST", `/hold?mib=${size.mib}&kind=${size.kind}`);
-    return await inTurn(product, rig, raw, { near: near.name, far: far.name }, size, rounds);
+    row = await inTurn(product, rig, raw, { near: near.name, far: far.name }, size, rounds);
   } finally {
-    await rawDelete(raw);
-    // runsc keeps this mount for as long as its root is used
-    execFileSync("umount", [join(raw.rootDir, "null-netns")]);
-    await product.remove(near.name);
-    await product.remove(far.name);
+    await rawClose(raw);
   }
+  await product.remove(near.name);
+  await product.remove(far.name);
+  return row;
 }
 
 async function inTurn(
@@ -178,31 +177,7 @@ function summary(rows: readonly LoopRow[]): Omit<LoopResult, "rounds" | "rows" |
   const large = random.filter(({ mib }) => mib >= 200);
   return {
     resumeOverRaw: Math.max(...rows.map((row) => row.resumeNode / row.rawResume)),
-    resumeSlopeMsPerMiB: slope(random.map(({ mib, resumeNode }) => ({ x: mib, y: resumeNode }))),
+    resumeSlopeMsPerMiB: line(random.map(({ mib, resumeNode }) => ({ x: mib, y: resumeNode }))).slope,
     suspendOverRaw: Math.max(...large.map((row) => row.suspendAsync / row.rawSuspend)),
   };
-}
-
-const ROUTER_REQUESTS = 1500;
-
-async function measureRouter(routerUrl: string, endpoint: string): Promise<number> {
-  const through = new Client(routerUrl);
-  const around = new Client(endpoint);
-  const timed = async (client: Client): Promise<number> => {
-    const startMs = performance.now();
-    const { body } = await client.request({
-      method: "GET",
-      path: "/",
-      headers: { "substrate-actor": "default/router" },
-    });
-    await body.dump();
-    return performance.now() - startMs;
-  };
-  const times: { through: number[]; around: number[] } = { through: [], around: [] };
-  for (let i = 0; i < ROUTER_REQUESTS; i++) {
-    times.through.push(await timed(through));
-    times.around.push(await timed(around));
-  }
-  await Promise.all([through.close(), around.close()]);
-  return median(times.through) - median(times.around);
 }

@@ -1,78 +1,17 @@
-import { writeFileSync } from "node:fs";
-import { cpus, loadavg } from "node:os";
-import { parseArgs } from "node:util";
-import { burnin, type BurninResult } from "./burnin/burnin.ts";
-import { cluster, type ClusterResult } from "./cluster.ts";
-import { loop, type LoopResult } from "./loop.ts";
-import { pages, type PagesResult } from "./pages.ts";
-import { s3, type S3Result } from "./s3.ts";
-import { snapshots, type SnapshotsResult } from "./snapshots/snapshots.ts";
-import { starts, type StartsResult } from "./starts.ts";
+import { fork } from "node:child_process";
+import { constants } from "node:os";
+import { join } from "node:path";
 
-const usage = `npm run bench -- NAME [--json FILE]
-
-  snapshots [--quick] [--folder DIR]
-            all that putting memory away and bringing it back costs, beside its raw limits, in one run
-  burnin [--users N] [--minutes N] [--folder DIR]
-            users that wake, use and suspend actors: percentiles over time; values and plots go into the folder
-  loop [--rounds N] [--max-mib N]
-            suspend and resume through the whole product beside raw runsc, in turn, in one run
-  starts [--rounds N]
-            new actors, cold and from the golden snapshot, beside resumes of the same ones
-  cluster [--rounds N]
-            the installed chart on two real nodes beside local mode; what its pods take
-  pages [--rounds N] [--quick]
-            page tables, packs and indexes on images of real programs, one for each round
-  s3 [--rounds N] [--quick]
-            the driver of buckets beside curl, near and through a round trip of 20 ms
-`;
-
-const { values, positionals } = parseArgs({
-  allowPositionals: true,
-  options: {
-    json: { type: "string" },
-    rounds: { type: "string", default: "5" },
-    "max-mib": { type: "string", default: "1000" },
-    quick: { type: "boolean", default: false },
-    users: { type: "string", default: "6" },
-    minutes: { type: "string", default: "20" },
-    folder: { type: "string" },
-  },
+/**
+ * The benchmarks run in a session of their own: Ctrl-C in the terminal reaches this process alone, and not what they have
+ * started, which they then remove in order. When this process is killed, they hear of that, too.
+ */
+const child = fork(join(import.meta.dirname, "run.ts"), process.argv.slice(2), { stdio: "inherit", detached: true });
+for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
+  process.on(name, () => {
+    if (child.connected) child.send(name);
+  });
+}
+child.once("exit", (code, signal) => {
+  process.exitCode = code ?? 128 + (signal === null ? 0 : constants.signals[signal]);
 });
-
-type Result = BurninResult | LoopResult | PagesResult | S3Result | SnapshotsResult | StartsResult | ClusterResult;
-
-function measured(name: string | undefined): Promise<Result> {
-  const rounds = Number(values.rounds);
-  const { quick, folder } = values;
-  const minutes = Number(values.minutes);
-  const say = (line: string): void => {
-    console.log(line);
-  };
-  if (name === "snapshots") return snapshots({ quick, burninMinutes: minutes, folder, say });
-  if (name === "burnin") return burnin({ users: Number(values.users), minutes, folder, say });
-  if (name === "loop") return loop({ rounds, maxMib: Number(values["max-mib"]), say });
-  if (name === "cluster") return cluster({ rounds, say });
-  if (name === "starts") return starts({ rounds, say });
-  if (name === "pages") return pages({ generations: quick ? 4 : Math.max(8, rounds), say });
-  if (name === "s3") return s3({ rounds, quick, say });
-  throw new Error(usage);
-}
-
-async function run(): Promise<void> {
-  const result = await measured(positionals[0]);
-  const { rows, rounds, ...keys } = result;
-  for (const [name, value] of Object.entries(keys)) console.log(`${name.padEnd(24)} ${value.toFixed(3)}`);
-  const conditions = { date: new Date().toISOString(), cpus: cpus().length, loadAverage: loadavg()[0], rounds };
-  if (values.json !== undefined) {
-    writeFileSync(values.json, `${JSON.stringify({ conditions, ...keys, rows }, undefined, 2)}\n`);
-  }
-}
-
-run().then(
-  () => process.exit(0),
-  (error: unknown) => {
-    console.error(error);
-    process.exit(1);
-  },
-);

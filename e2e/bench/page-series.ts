@@ -41,33 +41,37 @@ const examples: Program[] = [
   },
 ];
 
+export interface CaptureOptions {
+  generations: number;
+  say: (line: string) => void;
+  signal: AbortSignal;
+}
+
 /** Lets actors work, sleep and wake in a local cluster, and keeps the image of each sleep. */
-export async function captureSeries(dir: string, generations: number, say: (line: string) => void): Promise<Series[]> {
-  const cluster = await startLocalCluster({ stateDir: join(dir, "cluster"), say: () => undefined, tools });
-  try {
-    const product = await Product.create(cluster);
-    const series: Series[] = [];
-    for (const { name, build, work } of examples) {
-      const { reference } = await build(join(dir, name));
-      await product.template(await exampleTemplate(name, reference, "Never"));
-      await product.actor(name, `${name}-never`);
-      await product.resume(name);
-      series.push(await capture(dir, product, await generationsOf(cluster, name), name, generations, work));
-      await product.removeActor(name);
-      say(`${name}: ${generations} images`);
-    }
-    const { reference } = await buildGlutton(join(dir, "glutton"));
-    await product.make({ name: "glutton", mib: gluttonMib, kind: "random" }, reference, { detachDelay: "10m" });
-    const dirty: Program["work"] = async (send) => {
-      await send("POST", `/churn?mib=${dirtiedMib}&kind=random`);
-    };
-    series.push(await capture(dir, product, await generationsOf(cluster, "glutton"), "glutton", generations, dirty));
-    say(`glutton: ${generations} images`);
-    await product.close();
-    return series;
-  } finally {
-    await cluster.stop();
+export async function captureSeries(dir: string, { generations, say, signal }: CaptureOptions): Promise<Series[]> {
+  await using undo = new AsyncDisposableStack();
+  const cluster = await startLocalCluster({ stateDir: join(dir, "cluster"), say: () => undefined, tools, signal });
+  undo.defer(() => cluster.stop());
+  const product = await Product.create(cluster, signal);
+  undo.defer(() => product.close());
+  const series: Series[] = [];
+  for (const { name, build, work } of examples) {
+    const { reference } = await build(join(dir, name));
+    await product.template(await exampleTemplate(name, reference, "Never"));
+    await product.actor(name, `${name}-never`);
+    await product.resume(name);
+    series.push(await capture(dir, product, await generationsOf(cluster, name), name, generations, work));
+    await product.removeActor(name);
+    say(`${name}: ${generations} images`);
   }
+  const { reference } = await buildGlutton(join(dir, "glutton"), signal);
+  await product.make({ name: "glutton", mib: gluttonMib, kind: "random" }, reference, { detachDelay: "10m" });
+  const dirty: Program["work"] = async (send) => {
+    await send("POST", `/churn?mib=${dirtiedMib}&kind=random`);
+  };
+  series.push(await capture(dir, product, await generationsOf(cluster, "glutton"), "glutton", generations, dirty));
+  say(`glutton: ${generations} images`);
+  return series;
 }
 
 async function capture(

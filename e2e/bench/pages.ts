@@ -60,30 +60,30 @@ export interface PagesResult {
 export async function pages({
   generations,
   say,
+  signal,
 }: {
   generations: number;
   say: (line: string) => void;
+  signal: AbortSignal;
 }): Promise<PagesResult> {
+  await using undo = new AsyncDisposableStack();
   const dir = await mkdtemp(join(tmpdir(), "sub-bench-"));
-  try {
-    const rows: PagesRow[] = [];
-    const peaks: number[] = [];
-    for (const series of await captureSeries(dir, generations, say)) {
-      const { row, peakMib } = await measure(dir, series);
-      rows.push(row);
-      peaks.push(peakMib);
-      say(format(row));
-    }
-    return {
-      rounds: generations,
-      rows,
-      storedOverImage: Math.max(...rows.map((row) => row.storedOverImage)),
-      packCpuSPerGib: Math.max(...rows.filter(({ imageMib }) => imageMib >= 100).map((row) => row.packCpuSPerGib)),
-      transferPeakMib: Math.max(...peaks),
-    };
-  } finally {
-    await rm(dir, { recursive: true, force: true });
+  undo.defer(() => rm(dir, { recursive: true, force: true }));
+  const rows: PagesRow[] = [];
+  const peaks: number[] = [];
+  for (const series of await captureSeries(dir, { generations, say, signal })) {
+    const { row, peakMib } = await measure(dir, series, signal);
+    rows.push(row);
+    peaks.push(peakMib);
+    say(format(row));
   }
+  return {
+    rounds: generations,
+    rows,
+    storedOverImage: Math.max(...rows.map((row) => row.storedOverImage)),
+    packCpuSPerGib: Math.max(...rows.filter(({ imageMib }) => imageMib >= 100).map((row) => row.packCpuSPerGib)),
+    transferPeakMib: Math.max(...peaks),
+  };
 }
 
 function format({ program, ...numbers }: PagesRow): string {
@@ -97,7 +97,11 @@ interface Spent {
   peakMib: number;
 }
 
-async function measure(dir: string, { program, images }: Series): Promise<{ row: PagesRow; peakMib: number }> {
+async function measure(
+  dir: string,
+  { program, images }: Series,
+  signal: AbortSignal,
+): Promise<{ row: PagesRow; peakMib: number }> {
   const packs = new PackFolder(join(dir, "packs", program));
   const engine = new PageEngine();
   const spent: Record<"table" | "pack" | "unpack" | "reuse", Spent[]> = { table: [], pack: [], unpack: [], reuse: [] };
@@ -105,6 +109,7 @@ async function measure(dir: string, { program, images }: Series): Promise<{ row:
     const packed: Packed[] = [];
     let previous: LocalPages | undefined;
     for (const [i, file] of images.entries()) {
+      signal.throwIfAborted();
       const image = local(file);
       const sizeBytes = statSync(file).size;
       spent.table.push(await timed(sizeBytes, () => engine.table(image)));

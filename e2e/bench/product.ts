@@ -11,6 +11,18 @@ import { type GluttonOptions, gluttonTemplate } from "./template.ts";
 
 const namespace = "default";
 const operationSchema = z.object({ operationId: z.string() });
+const operationsSchema = z.object({
+  items: z.array(
+    z.object({
+      type: z.string(),
+      phases: z.array(z.object({ name: z.string(), ms: z.coerce.number() })),
+    }),
+  ),
+});
+
+function subresource(name: string, verb: string): string {
+  return `/apis/subresources.substrate.run/v1alpha1/namespaces/${namespace}/actors/${name}/${verb}`;
+}
 
 export interface MeasuredActor {
   name: string;
@@ -33,15 +45,18 @@ export class Product {
   readonly #router: Pool;
   readonly #actors: Reflector<Actor>;
   readonly #end = new AbortController();
+  readonly #signal: AbortSignal;
 
-  private constructor(cluster: BenchedCluster) {
+  private constructor(cluster: BenchedCluster, signal: AbortSignal | undefined) {
     this.#cluster = cluster;
+    this.#signal = signal === undefined ? this.#end.signal : AbortSignal.any([signal, this.#end.signal]);
     this.#router = new Pool(cluster.routerUrl, { connections: 32, headersTimeout: 120_000, bodyTimeout: 120_000 });
     this.#actors = new Reflector(cluster.client, actors, { namespace, log: createLogger("bench", "error") });
   }
 
-  static async create(cluster: BenchedCluster): Promise<Product> {
-    const product = new Product(cluster);
+  /** @param signal gives up what waits. */
+  static async create(cluster: BenchedCluster, signal?: AbortSignal): Promise<Product> {
+    const product = new Product(cluster, signal);
     void product.#actors.run(product.#end.signal);
     await product.#actors.synced;
     return product;
@@ -69,7 +84,7 @@ export class Product {
       const holds = found?.status?.conditions?.filter(({ status }) => status === "True").map(({ type }) => type) ?? [];
       if (wanted.every((type) => holds.includes(type))) return;
       if (performance.now() > untilMs) throw new Error(`Template ${name}: ${JSON.stringify(found?.status)}`);
-      await delay(200);
+      await delay(200, undefined, { signal: this.#signal });
     }
   }
 
@@ -91,10 +106,29 @@ export class Product {
   }
 
   /** Milliseconds from the call until the operation's result is seen. */
-  async suspend(name: string, mode: "Async" | "Sync"): Promise<number> {
+  suspend(name: string, mode: "Async" | "Sync"): Promise<number> {
+    return this.#operation(name, "suspend", { mode });
+  }
+
+  /** Likewise, of a resume that nobody's request asks for. */
+  resumeByApi(name: string): Promise<number> {
+    return this.#operation(name, "resume", {});
+  }
+
+  /** What the node says of its last suspend. */
+  async checkpointMs(name: string): Promise<number> {
+    const { items } = operationsSchema.parse(
+      await this.#cluster.client.request("GET", subresource(name, "operations"), { signal: this.#signal }),
+    );
+    const phases = items.find(({ type }) => type === "Suspend")?.phases;
+    const checkpoint = phases?.find((phase) => phase.name === "checkpoint");
+    if (checkpoint === undefined) throw new Error(`the operations of ${name} have no suspend with a checkpoint`);
+    return checkpoint.ms;
+  }
+
+  async #operation(name: string, verb: "suspend" | "resume", body: object): Promise<number> {
     const startMs = performance.now();
-    const path = `/apis/subresources.substrate.run/v1alpha1/namespaces/${namespace}/actors/${name}/suspend`;
-    const answer = await this.#cluster.client.request("POST", path, { body: { mode } });
+    const answer = await this.#cluster.client.request("POST", subresource(name, verb), { body, signal: this.#signal });
     const { operationId } = operationSchema.parse(answer);
     const { status } = await this.#actor(name, `operation ${operationId}`, (found) => {
       const last = found.status?.lastOperation;
@@ -102,7 +136,7 @@ export class Product {
     });
     const elapsedMs = performance.now() - startMs;
     if (status?.lastOperation?.result !== "Succeeded")
-      throw new Error(`suspend of ${name}: ${status?.lastOperation?.message}`);
+      throw new Error(`${verb} of ${name}: ${status?.lastOperation?.message}`);
     return elapsedMs;
   }
 
@@ -131,7 +165,7 @@ export class Product {
   }
 
   async close(): Promise<void> {
-    this.#end.abort();
+    this.#end.abort(new Error("the benchmark's client was closed"));
     await this.#router.close();
   }
 
@@ -142,6 +176,7 @@ export class Product {
       method,
       path,
       headers: { "substrate-actor": `${namespace}/${name}` },
+      signal: this.#signal,
     });
     const elapsedMs = performance.now() - startMs;
     const text = await body.text();
@@ -152,6 +187,7 @@ export class Product {
   async #create(plural: "templates" | "actors", body: object): Promise<void> {
     await this.#cluster.client.request("POST", `/apis/substrate.run/v1alpha1/namespaces/${namespace}/${plural}`, {
       body,
+      signal: this.#signal,
     });
   }
 
@@ -159,18 +195,28 @@ export class Product {
     return new Promise((resolve, reject) => {
       const look = (actor: Actor | undefined): void => {
         if (actor?.metadata.name !== name || test(actor) !== true) return;
+        end();
+        resolve(actor);
+      };
+      const end = (): void => {
         stop();
         clearTimeout(timer);
-        resolve(actor);
+        this.#signal.removeEventListener("abort", giveUp);
+      };
+      const giveUp = (): void => {
+        end();
+        reject(this.#signal.reason as Error);
       };
       const stop = this.#actors.onChange((_key, actor) => {
         look(actor);
       });
       const timer = setTimeout(() => {
-        stop();
+        end();
         reject(new Error(`${what} of ${name}: not within 180 s`));
       }, 180_000);
-      look(this.#actors.get(namespace, name));
+      this.#signal.addEventListener("abort", giveUp);
+      if (this.#signal.aborted) giveUp();
+      else look(this.#actors.get(namespace, name));
     });
   }
 }

@@ -1,6 +1,8 @@
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
+import { existsSync } from "node:fs";
 import { open, rm } from "node:fs/promises";
 import { request } from "node:http";
+import { join } from "node:path";
 
 import { writeBundle } from "@substrate/atelet/sandbox/gvisor/bundle.ts";
 import { type SandboxSpec } from "@substrate/atelet/sandbox/sandbox.ts";
@@ -15,6 +17,14 @@ export interface RawSandbox {
   url: string;
   /** Puts address and route back on the interior eth0. Not timed. */
   putAddress: () => Promise<void>;
+  /** Nothing is begun after it; what runs is ended by its own end, as half a command could leave what nobody finds. */
+  signal?: AbortSignal;
+}
+
+/** The first request after a restore. */
+export interface Ask {
+  method: "GET" | "POST";
+  path: string;
 }
 
 export interface RawSuspendTimes {
@@ -36,6 +46,8 @@ const answerTimeoutMs = 30_000;
 const retryMs = 1;
 
 async function runsc(raw: RawSandbox, args: readonly string[]): Promise<number> {
+  // what was made is still removed
+  if (args[0] !== "delete") raw.signal?.throwIfAborted();
   const begin = performance.now();
   // files, as in the product: an image remembers of what kind its standard streams were
   const stdout = await open(raw.spec.stdoutPath, "a", 0o600);
@@ -74,11 +86,12 @@ function attempt(url: string, method: "GET" | "POST"): Promise<void> {
 }
 
 /** Asks until the first byte comes; the client runs already, its connections do not outlive a suspend. */
-async function firstByte(url: string, method: "GET" | "POST" = "GET"): Promise<number> {
+async function firstByte(raw: RawSandbox, { method, path }: Ask = { method: "GET", path: "" }): Promise<number> {
   const begin = performance.now();
   for (;;) {
+    raw.signal?.throwIfAborted();
     try {
-      await attempt(url, method);
+      await attempt(raw.url + path, method);
       return performance.now() - begin;
     } catch (error) {
       if (performance.now() - begin > answerTimeoutMs) throw error;
@@ -92,7 +105,7 @@ export async function rawStart(raw: RawSandbox): Promise<void> {
   await writeBundle(raw.spec, { cpuQuota: false });
   await raw.putAddress();
   await runsc(raw, ["run", "--detach", `--bundle=${raw.spec.bundleDir}`, raw.spec.id]);
-  await firstByte(raw.url);
+  await firstByte(raw);
 }
 
 /** pause + checkpoint --leave-running + delete --force. @param imageDir an empty folder. */
@@ -118,7 +131,7 @@ export async function rawResume(raw: RawSandbox, imageDir: string): Promise<RawR
     `--image-path=${imageDir}`,
     id,
   ]);
-  const firstByteMs = await firstByte(raw.url);
+  const firstByteMs = await firstByte(raw);
   return { createMs, restoreMs, firstByteMs, totalMs: createMs + restoreMs + firstByteMs };
 }
 
@@ -130,12 +143,12 @@ export async function rawCreate(raw: RawSandbox): Promise<void> {
 /**
  * Milliseconds of restore into what `rawCreate` made, and the first byte.
  * @param options.background the program runs while its memory is loaded.
- * @param options.post the first request, if it is to be a POST; else a GET that touches little.
+ * @param options.ask the first request; default a GET that touches little.
  */
 export async function rawRestore(
   raw: RawSandbox,
   imageDir: string,
-  options: { background: boolean; post?: string },
+  options: { background: boolean; ask?: Ask },
 ): Promise<number> {
   const { id, bundleDir } = raw.spec;
   await raw.putAddress();
@@ -148,8 +161,7 @@ export async function rawRestore(
     `--image-path=${imageDir}`,
     id,
   ]);
-  const { post } = options;
-  return restoreMs + (await (post === undefined ? firstByte(raw.url) : firstByte(raw.url + post, "POST")));
+  return restoreMs + (await firstByte(raw, options.ask));
 }
 
 /** Milliseconds of a checkpoint after which the program goes on. @param imageDir an empty folder. */
@@ -167,8 +179,10 @@ export async function rawEnd(raw: RawSandbox): Promise<void> {
   await runsc(raw, ["delete", "--force", raw.spec.id]);
 }
 
-/** Removes the sandbox. */
-export async function rawDelete(raw: RawSandbox): Promise<void> {
+/** Removes the sandbox and what runsc keeps for as long as its root is used. */
+export async function rawClose(raw: RawSandbox): Promise<void> {
   await rawEnd(raw);
   await rm(raw.spec.bundleDir, { recursive: true, force: true });
+  const mount = join(raw.rootDir, "null-netns");
+  if (existsSync(mount)) execFileSync("umount", [mount]);
 }

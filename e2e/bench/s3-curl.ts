@@ -16,8 +16,7 @@ export async function curl(
   dir: string,
   server: S3Server,
   port: number,
-  transfers: readonly CurlTransfer[],
-  parallel: number,
+  { transfers, parallel, signal }: { transfers: readonly CurlTransfer[]; parallel: number; signal: AbortSignal },
 ): Promise<{ ms: number; cpuMs: number }> {
   const pack = join(dir, "pack");
   if (!existsSync(pack)) writeFileSync(pack, randomBytes(16 << 20));
@@ -42,6 +41,7 @@ export async function curl(
     stdio: ["pipe", "ignore", "pipe"],
     timeout: 180_000,
     killSignal: "SIGKILL",
+    signal,
   });
   const ended = new Promise<number | null>((resolve, reject) => {
     child.once("error", reject);

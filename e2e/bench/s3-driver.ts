@@ -1,18 +1,7 @@
 import { randomFillSync } from "node:crypto";
 import { type BucketSettings } from "@substrate/atelet/store/settings.ts";
 import { S3Thread } from "@substrate/atelet/store/s3/thread.ts";
-
-export interface DriverOrder {
-  settings: BucketSettings;
-  operation: "put16" | "get8";
-  mib: number;
-  parallel: number;
-}
-
-export interface DriverAnswer {
-  ms: number;
-  cpuMs: number;
-}
+import { type DriverAnswer, type DriverOrder } from "./s3-order.ts";
 
 const MIB = 2 ** 20;
 const OBJECTS = 8;

@@ -5,7 +5,7 @@ import { loadavg, tmpdir } from "node:os";
 import { join } from "node:path";
 import { type BucketSettings } from "@substrate/atelet/store/settings.ts";
 import { S3Server } from "../store/s3-server.ts";
-import { type DriverAnswer, type DriverOrder } from "./s3-driver.ts";
+import { type DriverAnswer, type DriverOrder } from "./s3-order.ts";
 import { Link } from "./snapshots/link.ts";
 import { curl, type CurlTransfer } from "./s3-curl.ts";
 import { median } from "./statistics.ts";
@@ -14,6 +14,7 @@ export interface S3Options {
   rounds: number;
   quick: boolean;
   say: (line: string) => void;
+  signal: AbortSignal;
 }
 
 /** One client, one kind of transfer, one length of the way. */
@@ -47,36 +48,34 @@ const OBJECTS = 8;
  * The driver of buckets on its thread, in a process of its own, beside one curl with as many connections and no digests
  * of what it sends; in turn, against versitygw on loopback, straight and through a link of a longer round trip.
  */
-export async function s3({ rounds, quick, say }: S3Options): Promise<S3Result> {
+export async function s3({ rounds, quick, say, signal }: S3Options): Promise<S3Result> {
+  await using undo = new AsyncDisposableStack();
   const dir = await mkdtemp(join(tmpdir(), "bench-s3-"));
+  undo.defer(() => rm(dir, { recursive: true }));
   const server = await S3Server.start(dir);
+  undo.defer(() => server.kill());
   const link = await Link.start(server.port);
-  const driver = new Driver();
+  undo.defer(() => link.stop());
+  const driver = new Driver(signal);
+  undo.defer(() => driver.stop());
   const mib = quick ? 256 : 1024;
   const rows: Row[] = [];
-  try {
-    for (const roundTripMs of [0, FAR_MS]) {
-      await link.shape({ mibPerSecond: 0, delayMs: roundTripMs });
-      const port = roundTripMs === 0 ? server.port : link.port;
-      const settings = server.settings({ port });
-      await driver.run({ settings, operation: "put16", mib: OBJECTS * 16, parallel: PARALLEL });
-      for (let round = 0; round < rounds; round += 1) {
-        for (const operation of ["put16", "get8"] as const) {
-          for (const client of ["driver", "curl"] as const) {
-            const measured =
-              client === "driver"
-                ? await driver.run({ settings, operation, mib, parallel: PARALLEL })
-                : await curl(dir, server, port, transfers(operation, mib), PARALLEL);
-            add(rows, { client, operation, roundTripMs }, measured, mib);
-          }
+  for (const roundTripMs of [0, FAR_MS]) {
+    await link.shape({ mibPerSecond: 0, delayMs: roundTripMs });
+    const port = roundTripMs === 0 ? server.port : link.port;
+    const settings = server.settings({ port });
+    await driver.run({ settings, operation: "put16", mib: OBJECTS * 16, parallel: PARALLEL });
+    for (let round = 0; round < rounds; round += 1) {
+      for (const operation of ["put16", "get8"] as const) {
+        for (const client of ["driver", "curl"] as const) {
+          const measured =
+            client === "driver"
+              ? await driver.run({ settings, operation, mib, parallel: PARALLEL })
+              : await curl(dir, server, port, { transfers: transfers(operation, mib), parallel: PARALLEL, signal });
+          add(rows, { client, operation, roundTripMs }, measured, mib);
         }
       }
     }
-  } finally {
-    driver.stop();
-    await link.stop();
-    await server.kill();
-    await rm(dir, { recursive: true });
   }
   for (const row of rows) {
     say(
@@ -138,14 +137,25 @@ function add(
 class Driver {
   readonly #process: ChildProcess = fork(join(import.meta.dirname, "s3-driver.ts"), { stdio: "inherit" });
 
+  readonly #signal: AbortSignal;
+
+  constructor(signal: AbortSignal) {
+    this.#signal = signal;
+  }
+
   async run(order: Omit<DriverOrder, "settings"> & { settings: BucketSettings }): Promise<DriverAnswer> {
-    const answered = once(this.#process, "message", { signal: AbortSignal.timeout(180_000) });
+    const signal = AbortSignal.any([this.#signal, AbortSignal.timeout(180_000)]);
+    const answered = once(this.#process, "message", { signal });
     this.#process.send(order);
     const [answer] = (await answered) as [DriverAnswer];
     return answer;
   }
 
-  stop(): void {
+  /** It ends when nobody talks to it any more, whatever it does. */
+  async stop(): Promise<void> {
+    if (this.#process.exitCode !== null || this.#process.signalCode !== null) return;
+    const ended = once(this.#process, "exit");
     this.#process.disconnect();
+    await ended;
   }
 }

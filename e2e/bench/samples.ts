@@ -1,5 +1,15 @@
 import { median, percentile } from "./statistics.ts";
 
+/** Of values of one name. */
+interface Summary {
+  count: number;
+  min: number;
+  p10: number;
+  median: number;
+  p90: number;
+  max: number;
+}
+
 /** What was measured, every value of it, by name. */
 export class Samples {
   readonly #values = new Map<string, number[]>();
@@ -21,7 +31,7 @@ export class Samples {
     return median(values);
   }
 
-  /** `median (smallest to largest)`, rounded. */
+  /** `median (smallest–largest)`, rounded. */
   spread(name: string): string {
     const [low, high] = [percentile(this.of(name), 0), percentile(this.of(name), 1)];
     return `${Math.round(this.median(name))} (${Math.round(low)}–${Math.round(high)})`;
@@ -30,6 +40,17 @@ export class Samples {
   /** `p50/p90/p99`, rounded. */
   percentiles(name: string): string {
     return [0.5, 0.9, 0.99].map((share) => Math.round(percentile(this.of(name), share))).join("/");
+  }
+
+  summaries(): Record<string, Summary> {
+    return Object.fromEntries(
+      [...this.#values].map(([name, values]) => {
+        const [min = NaN, p10 = NaN, p90 = NaN, max = NaN] = [0, 0.1, 0.9, 1].map((share) =>
+          round(percentile(values, share)),
+        );
+        return [name, { count: values.length, min, p10, median: round(median(values)), p90, max }];
+      }),
+    );
   }
 
   toJSON(): Record<string, number[]> {

@@ -34,37 +34,40 @@ const programs = [
 ];
 
 /** New actors, cold and from the golden snapshot, beside resumes of the same actors, in turn, in one run. */
-export async function starts({ rounds, say }: { rounds: number; say: (line: string) => void }): Promise<StartsResult> {
+export async function starts({
+  rounds,
+  say,
+  signal,
+}: {
+  rounds: number;
+  say: (line: string) => void;
+  signal: AbortSignal;
+}): Promise<StartsResult> {
+  await using undo = new AsyncDisposableStack();
   const stateDir = await mkdtemp(join(tmpdir(), "sub-bench-"));
-  try {
-    const cluster = await startLocalCluster({ stateDir, say: () => undefined, tools });
-    try {
-      const product = await Product.create(cluster);
-      const rows: StartsRow[] = [];
-      for (const { name, build } of programs) {
-        const { reference } = await build(join(stateDir, name));
-        for (const golden of ["Auto", "Never"] as const)
-          await product.template(await exampleTemplate(name, reference, golden));
-        const row = await measure(product, name, rounds);
-        rows.push(row);
-        say(
-          `${name.padEnd(8)} cold ${row.cold.toFixed(0)} ms, golden ${row.golden.toFixed(0)} ms, resume ${row.resume.toFixed(0)} ms`,
-        );
-      }
-      await product.close();
-      const slowest = rows.toSorted((a, b) => b.cold - a.cold)[0];
-      return {
-        rounds,
-        rows,
-        goldenOverResume: Math.max(...rows.map(({ golden, resume }) => golden / resume)),
-        coldOverGolden: slowest === undefined ? NaN : slowest.cold / slowest.golden,
-      };
-    } finally {
-      await cluster.stop();
-    }
-  } finally {
-    await rm(stateDir, { recursive: true, force: true });
+  undo.defer(() => rm(stateDir, { recursive: true, force: true }));
+  const cluster = await startLocalCluster({ stateDir, say: () => undefined, tools, signal });
+  undo.defer(() => cluster.stop());
+  const product = await Product.create(cluster, signal);
+  undo.defer(() => product.close());
+  const rows: StartsRow[] = [];
+  for (const { name, build } of programs) {
+    const { reference } = await build(join(stateDir, name));
+    for (const golden of ["Auto", "Never"] as const)
+      await product.template(await exampleTemplate(name, reference, golden));
+    const row = await measure(product, name, rounds);
+    rows.push(row);
+    say(
+      `${name.padEnd(8)} cold ${row.cold.toFixed(0)} ms, golden ${row.golden.toFixed(0)} ms, resume ${row.resume.toFixed(0)} ms`,
+    );
   }
+  const slowest = rows.toSorted((a, b) => b.cold - a.cold)[0];
+  return {
+    rounds,
+    rows,
+    goldenOverResume: Math.max(...rows.map(({ golden, resume }) => golden / resume)),
+    coldOverGolden: slowest === undefined ? NaN : slowest.cold / slowest.golden,
+  };
 }
 
 async function measure(product: Product, program: string, rounds: number): Promise<StartsRow> {

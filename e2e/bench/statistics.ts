@@ -12,11 +12,18 @@ export function percentile(values: readonly number[], share: number): number {
   return sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)] ?? NaN;
 }
 
-/** Least-squares slope of y over x. */
-export function slope(points: readonly { x: number; y: number }[]): number {
+/** y = fixed + slope · x */
+export interface Line {
+  fixed: number;
+  slope: number;
+}
+
+/** The line through points with the least squares of what it misses them by, in y. */
+export function line(points: readonly { x: number; y: number }[]): Line {
   const meanX = points.reduce((sum, { x }) => sum + x, 0) / points.length;
   const meanY = points.reduce((sum, { y }) => sum + y, 0) / points.length;
   const covariance = points.reduce((sum, { x, y }) => sum + (x - meanX) * (y - meanY), 0);
   const variance = points.reduce((sum, { x }) => sum + (x - meanX) ** 2, 0);
-  return covariance / variance;
+  const slope = covariance / variance;
+  return { fixed: meanY - slope * meanX, slope };
 }

@@ -13,7 +13,7 @@ export interface GluttonOptions {
   volume?: string;
 }
 
-/** A Template of the program that holds memory. */
+/** A Template of the program that holds memory. Without a golden snapshot, which would be made while others are measured. */
 export function gluttonTemplate(name: string, image: string, options: GluttonOptions): Template {
   const { detachDelay, store = "default", uploadDelay = "10m", memoryMib = 300, volume } = options;
   return {
@@ -40,7 +40,7 @@ export function gluttonTemplate(name: string, image: string, options: GluttonOpt
         onSuspend: "Memory",
         durability: "Async",
         history: 1,
-        golden: "Auto",
+        golden: "Never",
       },
       upgrade: "Manual",
       drainTimeout: "10s",

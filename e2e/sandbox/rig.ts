@@ -22,6 +22,15 @@ export interface Place {
   putAddress(): Promise<void>;
 }
 
+/** A program with a root file system of its own, as its image's configuration says. */
+export interface RigProgram {
+  name: string;
+  rootfsDir: string;
+  args: readonly string[];
+  env: readonly string[];
+  cwd: string;
+}
+
 export interface RigOptions {
   runsc: string;
   /** Static binaries by name. */
@@ -74,7 +83,8 @@ export class SandboxRig {
   }
 
   /** A network namespace and a spec for one sandbox. */
-  async place(program: "glutton" | "counter", limits: { memoryMiB: number }): Promise<Place> {
+  async place(program: "glutton" | "counter" | RigProgram, limits: { memoryMiB: number }): Promise<Place> {
+    const { name, rootfsDir, args, env, cwd } = typeof program === "string" ? this.#own(program) : program;
     const index = this.#places.length;
     const netns = `sbx-${this.#tag}-${index}`;
     const veth = `sb${this.#tag}${index}`;
@@ -92,13 +102,13 @@ export class SandboxRig {
       spec: {
         id,
         bundleDir: join(this.dir, `bundle-${index}`),
-        rootfsDir: join(this.dir, "rootfs"),
-        args: [`/${program}`],
-        env: ["PATH=/"],
-        cwd: "/",
+        rootfsDir,
+        args,
+        env,
+        cwd,
         uid: 0,
         gid: 0,
-        hostname: program,
+        hostname: name,
         netnsPath: `/run/netns/${netns}`,
         identityDir: join(this.dir, "identity"),
         volumes: [],
@@ -117,6 +127,10 @@ export class SandboxRig {
     for (const link of ["lo", "eth0"]) await run("ip", ["-n", netns, "link", "set", link, "up"]);
     await place.putAddress();
     return place;
+  }
+
+  #own(name: "glutton" | "counter"): RigProgram {
+    return { name, rootfsDir: join(this.dir, "rootfs"), args: [`/${name}`], env: ["PATH=/"], cwd: "/" };
   }
 
   /** Starts the program of a place and waits until it answers. */
@@ -152,7 +166,7 @@ export class SandboxRig {
 }
 
 /** One HTTP request, repeated until it is answered. @throws Error with the status if that is not a 2xx. */
-export async function answer(place: Place, method: "GET" | "POST", path: string): Promise<string> {
+export async function answer(place: Pick<Place, "url">, method: "GET" | "POST", path: string): Promise<string> {
   const { status, body } = await eventually(
     async () => {
       const response = await fetch(place.url + path, { method, signal: AbortSignal.timeout(10_000) });

@@ -81,7 +81,8 @@ export class S3Server {
   async kill(): Promise<void> {
     const child = this.#process;
     this.#process = undefined;
-    if (child === undefined) return;
+    // it may have ended by itself
+    if (child?.exitCode !== null || child.signalCode !== null) return;
     const ended = once(child, "exit");
     child.kill("SIGKILL");
     await ended;

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { allAtOnce } from "../interruption.ts";
 import { rawCheckpoint } from "../raw.ts";
 import { type Ground, type RawProgram } from "../snapshots/ground.ts";
 import { type Row } from "../snapshots/plan.ts";
@@ -21,6 +22,14 @@ export interface BurninOptions {
   probeEveryMs: number;
   folder: string | undefined;
   say: (line: string) => void;
+  signal: AbortSignal;
+}
+
+interface BurnResult {
+  keys: BurninKeys;
+  /** The last one is the node's. */
+  rows: Row[];
+  burned: Burned;
 }
 
 /** All the same, so that a tail is not a large actor's. */
@@ -35,7 +44,7 @@ const WINDOW_SECONDS = 300;
 const LEAST_WINDOWS = 4;
 
 /** Users cycle request, work, suspend and think, each with an actor of its own; a raw checkpoint probes the machine. */
-export async function burn(ground: Ground, options: BurninOptions): Promise<{ keys: BurninKeys; rows: Row[] }> {
+export async function burn(ground: Ground, options: BurninOptions): Promise<BurnResult> {
   const { users, minutes, folder, say } = options;
   const names = Array.from({ length: users }, (_, i) => `burn-${i}`);
   await makeActors(ground, names);
@@ -47,18 +56,18 @@ export async function burn(ground: Ground, options: BurninOptions): Promise<{ ke
   const startMs = Date.now();
   const endMs = startMs + minutes * 60_000;
   const mine = new Set(names.map((name) => `default/${name}`));
-  const watch = every(SAMPLE_EVERY_MS, endMs, async () => {
-    samples.push(await sampleNode(ground, (Date.now() - startMs) / 1000));
-    timings.push(...(await lines.next((actor) => mine.has(actor))));
-  });
-  const probing = every(options.probeEveryMs, endMs, async () => {
-    timings.push({ series: "raw checkpoint", ms: await probed(probe), endedMs: Date.now() });
-  });
-  try {
-    await Promise.all([watch, probing, ...names.map((name) => user(ground, name, endMs, timings))]);
-  } finally {
-    await probe.close();
-  }
+  const watch = async (given: AbortSignal): Promise<void> =>
+    every({ ms: SAMPLE_EVERY_MS, endMs, given }, async () => {
+      samples.push(await sampleNode(ground, (Date.now() - startMs) / 1000));
+      timings.push(...(await lines.next((actor) => mine.has(actor))));
+    });
+  const probing = async (given: AbortSignal): Promise<void> =>
+    every({ ms: options.probeEveryMs, endMs, given }, async () => {
+      timings.push({ series: "raw checkpoint", ms: await probed(probe), endedMs: Date.now() });
+    });
+  const working = names.map((name) => (given: AbortSignal) => user(ground, { name, endMs, given }, timings));
+  await allAtOnce(options.signal, [watch, probing, ...working]);
+  await probe.close();
   const windowSeconds = Math.min(WINDOW_SECONDS, (minutes * 60) / LEAST_WINDOWS);
   const burned: Burned = { startMs, windowSeconds, timings, samples };
   const rows = table(burned);
@@ -71,7 +80,7 @@ export async function burn(ground: Ground, options: BurninOptions): Promise<{ ke
     say(`values and plots are in ${folder}`);
   }
   for (const name of names) await ground.product.removeActor(name);
-  return { keys: keysOf(burned), rows };
+  return { keys: keysOf(burned), rows, burned };
 }
 
 /** Every second one has its files on a volume. */
@@ -85,14 +94,19 @@ async function makeActors({ product, image }: Ground, names: readonly string[]):
   }
 }
 
-async function user({ product }: Ground, name: string, endMs: number, timings: Timing[]): Promise<void> {
+async function user(
+  { product }: Ground,
+  { name, endMs, given }: { name: string; endMs: number; given: AbortSignal },
+  timings: Timing[],
+): Promise<void> {
   const timed = async (series: string, work: Promise<number>): Promise<void> => {
     const ms = await work;
     timings.push({ series, ms, endedMs: Date.now() });
   };
   await product.suspend(name, "Async");
   while (Date.now() < endMs) {
-    await delay(THINK_MS.least + Math.random() * (THINK_MS.most - THINK_MS.least));
+    const thinkMs = THINK_MS.least + Math.random() * (THINK_MS.most - THINK_MS.least);
+    await delay(thinkMs, undefined, { signal: given });
     await timed("wake", product.resume(name));
     await product.request(name, "POST", `/churn?mib=${CHANGED_MIB}&kind=random`);
     await product.request(name, "POST", `/disk?path=/work&mib=${FILES_MIB}&files=4&kind=random`);
@@ -106,9 +120,12 @@ async function probed({ sandbox, nextImage }: RawProgram): Promise<number> {
 }
 
 /** One after the other, at this distance from begin to begin at least. */
-async function every(ms: number, endMs: number, work: () => Promise<void>): Promise<void> {
+async function every(
+  { ms, endMs, given }: { ms: number; endMs: number; given: AbortSignal },
+  work: () => Promise<void>,
+): Promise<void> {
   for (let nextMs = Date.now(); nextMs < endMs; nextMs = Math.max(nextMs + ms, Date.now())) {
-    await delay(nextMs - Date.now());
+    await delay(Math.max(0, nextMs - Date.now()), undefined, { signal: given });
     await work();
   }
 }

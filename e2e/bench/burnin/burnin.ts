@@ -15,14 +15,11 @@ export async function burnin(options: {
   minutes: number;
   folder: string | undefined;
   say: (line: string) => void;
+  signal: AbortSignal;
 }): Promise<BurninResult> {
-  const ground = await Ground.open();
-  try {
-    // at least two probes in the shortest window
-    const probeEveryMs = Math.min(PROBE_EVERY_MS, options.minutes * 5_000);
-    const { keys, rows } = await burn(ground, { ...options, probeEveryMs });
-    return { rounds: 1, ...keys, rows };
-  } finally {
-    await ground.close();
-  }
+  await using ground = await Ground.open(options);
+  // at least two probes in the shortest window
+  const probeEveryMs = Math.min(PROBE_EVERY_MS, options.minutes * 5_000);
+  const { keys, rows } = await burn(ground, { ...options, probeEveryMs });
+  return { rounds: 1, ...keys, rows };
 }

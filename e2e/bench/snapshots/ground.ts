@@ -1,4 +1,3 @@
-import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { mkdir, mkdtemp, readdir, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -6,12 +5,12 @@ import { join } from "node:path";
 import { type LocalCluster, startLocalCluster } from "@substrate/local/cluster.ts";
 import { buildGlutton } from "../../programs/glutton.ts";
 import { openRig } from "../../sandbox/open-rig.ts";
-import { answer, type SandboxRig } from "../../sandbox/rig.ts";
+import { answer, type Place, type SandboxRig } from "../../sandbox/rig.ts";
 import { S3Server } from "../../store/s3-server.ts";
 import { tools } from "../../support/tools.ts";
 import { level } from "../level.ts";
 import { Product } from "../product.ts";
-import { rawDelete, type RawSandbox, rawStart } from "../raw.ts";
+import { rawClose, type RawSandbox, rawStart } from "../raw.ts";
 import { Link } from "./link.ts";
 import { PlainClient } from "./plain.ts";
 
@@ -40,7 +39,8 @@ export class Ground {
   readonly image: string;
   readonly serverPort: number;
   readonly #bucketDir: string;
-  readonly #close: () => Promise<void>;
+  readonly #signal: AbortSignal;
+  readonly #undo: AsyncDisposableStack;
   #raws = 0;
 
   private constructor(own: {
@@ -51,7 +51,8 @@ export class Ground {
     plain: PlainClient;
     image: string;
     server: S3Server;
-    close: () => Promise<void>;
+    signal: AbortSignal;
+    undo: AsyncDisposableStack;
   }) {
     this.cluster = own.cluster;
     this.product = own.product;
@@ -61,50 +62,56 @@ export class Ground {
     this.image = own.image;
     this.serverPort = own.server.port;
     this.#bucketDir = own.server.bucketDir;
-    this.#close = own.close;
+    this.#signal = own.signal;
+    this.#undo = own.undo;
   }
 
-  static async open(): Promise<Ground> {
+  /** @param signal gives up the start, and what waits later. */
+  static async open({ signal, say }: { signal: AbortSignal; say: (line: string) => void }): Promise<Ground> {
+    await using undo = new AsyncDisposableStack();
     const stateDir = await mkdtemp(join(tmpdir(), "sub-bench-"));
-    const undo: (() => Promise<unknown>)[] = [() => rm(stateDir, { recursive: true, force: true })];
-    const close = async (): Promise<void> => {
-      for (const step of undo.toReversed()) await step();
-    };
-    try {
-      const server = await S3Server.start(await mkdtemp(join(stateDir, "s3-")));
-      undo.push(() => server.kill());
-      const link = await Link.start(server.port);
-      undo.push(() => link.stop());
-      const { reference } = await buildGlutton(join(stateDir, "glutton"));
-      const { bucket, credentialsDir } = server;
-      const cluster = await startLocalCluster({
-        ...{ stateDir, say: () => undefined, tools },
-        stores: [
-          { name: "direct", bucket, port: server.port, credentialsDir },
-          { name: "link", bucket, port: link.port, credentialsDir },
-        ],
-      });
-      undo.push(() => cluster.stop());
-      const rig = await openRig();
-      undo.push(() => rig.close());
-      const product = await Product.create(cluster);
-      undo.push(() => product.close());
-      const plain = new PlainClient({ bucket, accessKeyId: "key", secretAccessKey: "hush" }, join(stateDir, "plain"));
-      return new Ground({ cluster, product, rig, link, plain, image: reference, server, close });
-    } catch (error) {
-      await close();
-      throw error;
-    }
+    undo.defer(() => rm(stateDir, { recursive: true, force: true }));
+    const server = await S3Server.start(await mkdtemp(join(stateDir, "s3-")));
+    undo.defer(() => server.kill());
+    const link = await Link.start(server.port);
+    undo.defer(() => link.stop());
+    const { reference } = await buildGlutton(join(stateDir, "glutton"), signal);
+    const { bucket, credentialsDir } = server;
+    const cluster = await startLocalCluster({
+      ...{ stateDir, say: () => undefined, tools, signal },
+      stores: [
+        { name: "direct", bucket, port: server.port, credentialsDir },
+        { name: "link", bucket, port: link.port, credentialsDir },
+      ],
+    });
+    undo.defer(() => cluster.stop());
+    const rig = await openRig(signal);
+    undo.defer(() => rig.close());
+    say(`measuring in ${stateDir} and ${rig.dir}`);
+    const product = await Product.create(cluster, signal);
+    undo.defer(() => product.close());
+    const keys = { bucket, accessKeyId: "key", secretAccessKey: "hush" };
+    const plain = new PlainClient(keys, join(stateDir, "plain"), signal);
+    const own = { cluster, product, rig, link, plain, image: reference, server, signal };
+    return new Ground({ ...own, undo: undo.move() });
   }
 
-  async close(): Promise<void> {
-    await this.#close();
+  /** Removes all of it, whatever fails; raw sandboxes that still run, too. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#undo.disposeAsync();
   }
 
-  /** Runs the program raw, holding that much. */
-  async raw(size: { mib: number; kind: "random" | "zero" }): Promise<RawProgram> {
+  /** Runs the program raw, holding that much. @param memoryMib its limit. */
+  async raw(size: { mib: number; kind: "random" | "zero" }, memoryMib?: number): Promise<RawProgram> {
     // an image's page cache is charged to it: a tighter limit would slow the raw side down
-    const place = await this.rig.place("glutton", { memoryMiB: 2 * size.mib + 300 });
+    const place = await this.rig.place("glutton", { memoryMiB: memoryMib ?? 2 * size.mib + 300 });
+    const raw = await this.rawAt(place);
+    await answer(place, "POST", `/hold?mib=${size.mib}&kind=${size.kind}`);
+    return raw;
+  }
+
+  /** Runs the program of a place raw, until it answers. */
+  async rawAt(place: Place): Promise<RawProgram> {
     this.#raws += 1;
     const own = join(this.rig.dir, `raw-${this.#raws}`);
     const sandbox: RawSandbox = {
@@ -113,10 +120,8 @@ export class Ground {
       spec: place.spec,
       url: place.url,
       putAddress: () => place.putAddress(),
+      signal: this.#signal,
     };
-    await mkdir(sandbox.rootDir, { recursive: true });
-    await rawStart(sandbox);
-    await answer(place, "POST", `/hold?mib=${size.mib}&kind=${size.kind}`);
     let images = 0;
     const nextImage = async (): Promise<string> => {
       images += 1;
@@ -125,12 +130,16 @@ export class Ground {
       await mkdir(dir);
       return dir;
     };
+    let isClosed = false;
     const close = async (): Promise<void> => {
-      await rawDelete(sandbox);
-      // runsc keeps this mount for as long as its root is used
-      execFileSync("umount", [join(sandbox.rootDir, "null-netns")]);
+      if (isClosed) return;
+      isClosed = true;
+      await rawClose(sandbox);
       await rm(own, { recursive: true, force: true });
     };
+    await mkdir(sandbox.rootDir, { recursive: true });
+    this.#undo.defer(close);
+    await rawStart(sandbox);
     return { sandbox, imagesDir: own, nextImage, close };
   }
 

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { rawCreate, rawLoaded, rawRestore, rawSuspend } from "../raw.ts";
-import { slope } from "../statistics.ts";
+import { line } from "../statistics.ts";
+import { copies } from "./copies.ts";
 import { type RawProgram } from "./ground.ts";
 import { type Plan, type Row, rounds } from "./plan.ts";
 
@@ -26,47 +27,54 @@ interface Size {
   kind: "random" | "zero";
 }
 
-const TOUCH = "/touch?every=mib";
+const TOUCH = { method: "POST", path: "/touch?every=mib" } as const;
 /** Nobody wakes an actor at once; meanwhile the next sandbox is created, which isn't timed on the raw side either. */
 const THINK_MS = 500;
+const ROUNDS = 9;
 
-function label({ mib, kind }: Size): string {
-  return `${mib} MiB ${kind}`;
+const empty: Size = { mib: 0, kind: "random" };
+const zeros: readonly Size[] = [200, 500].map((mib) => ({ mib, kind: "zero" }));
+
+/** MiB of random memory that the tables are over. */
+export function heldMib(quick: boolean): number[] {
+  return quick ? [0, 200, 1000] : [0, 50, 200, 500, 1000];
 }
 
-/** Async suspends and resumes from the node, beside raw ones into and from the same file system, in turn. */
-export async function held(plan: Plan): Promise<{ keys: HeldKeys; rows: Row[] }> {
-  const { samples, quick } = plan;
-  const sizes = (quick === undefined ? [50, 200, 500, 1000] : [200, 1000]).map((mib): Size => ({
-    mib,
-    kind: "random",
-  }));
-  const zeros: Size[] = [200, 500].map((mib) => ({ mib, kind: "zero" }));
-  const empty: Size = { mib: 0, kind: "zero" };
-  // those whose times are divided by each other's take turns
-  await together(plan, [empty, ...zeros]);
-  for (const size of sizes) await together(plan, [size]);
+export function label({ mib, kind }: Size): string {
+  return mib === 0 ? "0 MiB" : `${mib} MiB ${kind}`;
+}
+
+/**
+ * Async suspends and resumes from the node, beside raw ones into and from the same file system. All sizes take turns, so
+ * that a machine that gets slower meanwhile bends no slope.
+ */
+export async function held(plan: Plan, endMs: number): Promise<{ keys: HeldKeys; rows: Row[] }> {
+  const { samples, quick, signal } = plan;
+  const random = heldMib(quick).map((mib): Size => ({ mib, kind: "random" }));
+  const sizes = [...random.slice(0, 1), ...zeros, ...random.slice(1)];
+  const subjects: Subject[] = [];
+  for (const size of sizes) subjects.push(await subject(plan, size));
+  await rounds({ count: ROUNDS, endMs, signal }, async (round) => {
+    for (const each of subjects) {
+      // whoever is second finds what the first left: they change places
+      const both = [() => rawRound(plan, each), () => productRound(plan, each)];
+      for (const turn of round % 2 === 0 ? both : both.toReversed()) await turn();
+    }
+  });
+  for (const { name, raw } of subjects) {
+    await raw.close();
+    await plan.ground.product.remove(name);
+  }
 
   const time = (what: string, size: Size): number => samples.median(`${what} ${label(size)}`);
   const ratio = (what: string, raw: string, size: Size): number => time(what, size) / time(raw, size);
   const overEmpty = (what: string): number => Math.max(...zeros.map((size) => time(what, size) / time(what, empty)));
-  const rows = [empty, ...zeros, ...sizes].map((size) => ({
-    held: label(size),
-    suspend: samples.spread(`suspend ${label(size)}`),
-    rawSuspend: samples.spread(`raw suspend ${label(size)}`),
-    suspendOverRaw: ratio("suspend", "raw suspend", size),
-    resume: samples.spread(`resume ${label(size)}`),
-    rawResume: samples.spread(`raw resume ${label(size)}`),
-    resumeOverRaw: ratio("resume", "raw resume", size),
-    touch: samples.spread(`touch ${label(size)}`),
-    rawTouch: samples.spread(`raw touch ${label(size)}`),
-  }));
-  const large = sizes.filter(({ mib }) => mib >= 200);
+  const large = random.filter(({ mib }) => mib >= 200);
   return {
-    rows,
+    rows: sizes.map((size) => rowOf(plan, size, ratio)),
     keys: {
       resumeEmptyOverRaw: ratio("resume", "raw resume", empty),
-      resumeSlopeMsPerMiB: slope([empty, ...sizes].map((size) => ({ x: size.mib, y: time("resume", size) }))),
+      resumeSlopeMsPerMiB: line(random.map((size) => ({ x: size.mib, y: time("resume", size) }))).slope,
       resumeTouchOverRaw: ratio("touch", "raw touch", { mib: 1000, kind: "random" }),
       suspendOverRaw: Math.max(...large.map((size) => ratio("suspend", "raw suspend", size))),
       zeroOverEmpty: Math.max(overEmpty("suspend"), overEmpty("resume")),
@@ -76,39 +84,45 @@ export async function held(plan: Plan): Promise<{ keys: HeldKeys; rows: Row[] }>
   };
 }
 
-async function together(plan: Plan, sizes: readonly Size[]): Promise<void> {
-  const { ground, quick, say, samples } = plan;
-  const { product, image } = ground;
-  const subjects: { size: Size; name: string; raw: RawProgram }[] = [];
-  for (const size of sizes) {
-    const name = `held-${size.mib}-${size.kind}`;
-    await product.make({ name, ...size }, image, { detachDelay: "10m", store: "direct" });
-    subjects.push({ size, name, raw: await ground.raw(size) });
-  }
-  const part = sizes.length > 1 ? "zero" : sizes[0]?.mib === 200 ? "200 MiB" : "1000 MiB";
-  const count = sizes.length > 1 ? 9 : 5;
-  await rounds({ count, budgetMs: quick?.budgetMs(part) ?? 240_000 }, async (round) => {
-    for (const subject of subjects) {
-      // whoever is second finds what the first left: they change places
-      const both = [() => rawRound(plan, subject), () => productRound(plan, subject)];
-      for (const turn of round % 2 === 0 ? both : both.toReversed()) await turn();
-    }
-  });
-  for (const { size, name, raw } of subjects) {
-    await raw.close();
-    await product.remove(name);
-    const cells = ["suspend", "raw suspend", "resume", "raw resume", "touch", "raw touch"];
-    say(
-      `${label(size).padEnd(16)} ${cells.map((cell) => `${cell} ${samples.spread(`${cell} ${label(size)}`)}`).join("  ")}`,
-    );
-  }
+function rowOf(
+  { samples }: Plan,
+  size: Size,
+  ratio: (what: string, raw: string, size: Size) => number,
+): Record<string, number | string> {
+  const spread = (what: string): string => samples.spread(`${what} ${label(size)}`);
+  return {
+    held: label(size),
+    rounds: samples.of(`resume ${label(size)}`).length,
+    suspend: spread("suspend"),
+    rawSuspend: spread("raw suspend"),
+    suspendOverRaw: ratio("suspend", "raw suspend", size),
+    resume: spread("resume"),
+    rawResume: spread("raw resume"),
+    resumeOverRaw: ratio("resume", "raw resume", size),
+    touch: spread("touch"),
+    rawTouch: spread("raw touch"),
+    touchOverRaw: ratio("touch", "raw touch", size),
+  };
 }
 
-async function rawRound({ ground, samples }: Plan, { size, raw }: { size: Size; raw: RawProgram }): Promise<void> {
+interface Subject {
+  size: Size;
+  name: string;
+  raw: RawProgram;
+}
+
+async function subject({ ground }: Plan, size: Size): Promise<Subject> {
+  const name = `held-${size.mib}-${size.kind}`;
+  await ground.product.make({ name, ...size }, ground.image, { detachDelay: "10m", store: "direct" });
+  return { size, name, raw: await ground.raw(size) };
+}
+
+async function rawRound(plan: Plan, { size, raw }: Subject): Promise<void> {
+  const { ground, samples } = plan;
   const { sandbox, nextImage } = raw;
   for (const [what, restore] of [
     ["raw resume", { background: true }],
-    ["raw touch", { background: false, post: TOUCH }],
+    ["raw touch", { background: false, ask: TOUCH }],
   ] as const) {
     const imageDir = await nextImage();
     ground.level(size.mib);
@@ -116,20 +130,21 @@ async function rawRound({ ground, samples }: Plan, { size, raw }: { size: Size; 
     await rawCreate(sandbox);
     samples.add(`${what} ${label(size)}`, await rawRestore(sandbox, imageDir, restore));
     if (restore.background) await rawLoaded(sandbox);
+    else if (size.kind === "random") await copies(plan, imageDir, label(size));
   }
 }
 
-async function productRound({ ground, samples }: Plan, { size, name }: { size: Size; name: string }): Promise<void> {
+async function productRound({ ground, samples, signal }: Plan, { size, name }: Subject): Promise<void> {
   const { product } = ground;
   ground.level(size.mib);
   samples.add(`suspend ${label(size)}`, await product.suspend(name, "Async"));
-  await delay(THINK_MS);
+  await delay(THINK_MS, undefined, { signal });
   samples.add(`resume ${label(size)}`, await product.resume(name));
   // every page is read, so that the load has ended before the next measurement
   await product.touch(name);
   ground.level(size.mib);
   samples.add(`suspend ${label(size)}`, await product.suspend(name, "Async"));
-  await delay(THINK_MS);
-  samples.add(`touch ${label(size)}`, await product.request(name, "POST", TOUCH));
+  await delay(THINK_MS, undefined, { signal });
+  samples.add(`touch ${label(size)}`, await product.request(name, TOUCH.method, TOUCH.path));
   await product.touch(name);
 }

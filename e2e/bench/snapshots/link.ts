@@ -41,6 +41,8 @@ export class Link {
   }
 
   async stop(): Promise<void> {
+    // it may have ended by itself
+    if (this.#process.exitCode !== null || this.#process.signalCode !== null) return;
     const ended = once(this.#process, "exit");
     this.#process.disconnect();
     await ended;

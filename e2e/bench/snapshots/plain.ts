@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { closeSync, openSync, writeSync } from "node:fs";
+import { closeSync, existsSync, openSync, writeSync } from "node:fs";
 import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
@@ -16,55 +16,68 @@ export interface PlainServer {
   secretAccessKey: string;
 }
 
+interface Part {
+  number: number;
+  mib: number;
+}
+
+/** Parts that are exactly so much together. */
+function partsOf(mib: number): Part[] {
+  const all = Math.max(1, mib);
+  const count = Math.ceil(all / PART_MIB);
+  return Array.from({ length: count }, (_, number) => ({ number, mib: Math.min(PART_MIB, all - number * PART_MIB) }));
+}
+
+function nameOf({ number, mib }: Part): string {
+  return `part-${number}-${mib}`;
+}
+
 /** What the product's way to the store is measured against: one curl that sends or fetches parts in parallel. */
 export class PlainClient {
   readonly #server: PlainServer;
   readonly #dir: string;
-  /** One file more than any measurement sends. */
-  readonly #parts = new Map<number, string>();
+  readonly #signal: AbortSignal;
 
   /** @param dir absolute; for files that are sent and fetched. */
-  constructor(server: PlainServer, dir: string) {
+  constructor(server: PlainServer, dir: string, signal: AbortSignal) {
     this.#server = server;
     this.#dir = dir;
+    this.#signal = signal;
   }
 
-  /** Milliseconds to send that much. @param port of the server or of a link to it. */
+  /** Milliseconds to send that much, one MiB at least. @param port of the server or of a link to it. */
   async upload(mib: number, port: number): Promise<number> {
-    const parts = await this.#files(mib);
-    return this.#curl(parts.map((path, i) => [`upload-file = "${path}"`, `url = "${this.#url(port, i)}"`]));
+    await mkdir(this.#dir, { recursive: true });
+    const parts = partsOf(mib).map((part) => [
+      `upload-file = "${this.#file(part)}"`,
+      `url = "${this.#url(port, part)}"`,
+    ]);
+    return this.#curl(parts);
   }
 
   /** Milliseconds to fetch into files what was sent before. */
   async download(mib: number, port: number): Promise<number> {
     const folder = join(this.#dir, "fetched");
     await mkdir(folder, { recursive: true });
-    const count = Math.ceil(mib / PART_MIB);
     const ms = await this.#curl(
-      Array.from({ length: count }, (_, i) => [
-        `output = "${join(folder, `part-${i}`)}"`,
-        `url = "${this.#url(port, i)}"`,
-      ]),
+      partsOf(mib).map((part) => [`output = "${join(folder, nameOf(part))}"`, `url = "${this.#url(port, part)}"`]),
     );
     await rm(folder, { recursive: true });
     return ms;
   }
 
-  #url(port: number, part: number): string {
-    return `http://127.0.0.1:${port}/${this.#server.bucket}/plain/part-${part}`;
+  #url(port: number, part: Part): string {
+    return `http://127.0.0.1:${port}/${this.#server.bucket}/plain/${nameOf(part)}`;
   }
 
-  async #files(mib: number): Promise<string[]> {
-    await mkdir(this.#dir, { recursive: true });
-    const count = Math.ceil(mib / PART_MIB);
-    for (let i = this.#parts.size; i < count; i++) {
-      const path = join(this.#dir, `part-${i}`);
-      const file = openSync(path, "w");
-      for (let piece = 0; piece < PART_MIB; piece++) writeSync(file, randomBytes(2 ** 20));
-      closeSync(file);
-      this.#parts.set(i, path);
-    }
-    return [...this.#parts.values()].slice(0, count);
+  /** Random bytes, made once. */
+  #file(part: Part): string {
+    const path = join(this.#dir, nameOf(part));
+    if (existsSync(path)) return path;
+    const file = openSync(path, "w");
+    for (let piece = 0; piece < part.mib; piece++) writeSync(file, randomBytes(2 ** 20));
+    closeSync(file);
+    return path;
   }
 
   async #curl(transfers: readonly (readonly string[])[]): Promise<number> {
@@ -82,6 +95,7 @@ export class PlainClient {
       stdio: ["pipe", "ignore", "pipe"],
       timeout: TIMEOUT_MS,
       killSignal: "SIGKILL",
+      signal: this.#signal,
     });
     const ended = new Promise<number | null>((resolve, reject) => {
       child.once("error", reject);

@@ -1,15 +1,31 @@
-import { loadavg } from "node:os";
 import { cycles, type CyclesKeys } from "../cycles.ts";
 import { burn, type BurninKeys } from "../burnin/burn.ts";
 import { Samples } from "../samples.ts";
+import { aimsTable } from "./aims.ts";
 import { Ground } from "./ground.ts";
-import { held, type HeldKeys } from "./held.ts";
-import { type Plan, type Row, Schedule } from "./plan.ts";
+import { held, type HeldKeys, heldMib } from "./held.ts";
+import { markdown } from "./markdown.ts";
+import { Parts, type PartRow, type Plan, type Row } from "./plan.ts";
+import { python, type PythonKeys } from "./python.ts";
+import { running, type RunningKeys } from "./running.ts";
+import { type Fit, fits } from "./size-table.ts";
 import { stored, type StoredKeys } from "./stored.ts";
+import { tables } from "./tables.ts";
+import { tight, type TightKeys } from "./tight.ts";
 
-export interface SnapshotsResult extends HeldKeys, StoredKeys, CyclesKeys, BurninKeys {
+export interface SnapshotsResult
+  extends HeldKeys, StoredKeys, PythonKeys, RunningKeys, TightKeys, CyclesKeys, BurninKeys {
   rounds: number;
-  rows: { held: Row[]; stored: Row[]; cycles: Row[]; burnin: Row[]; loadAverages: number[]; samples: object };
+  rows: {
+    held: Row[];
+    fits: Fit[];
+    stored: Row[];
+    cycles: Row[];
+    burnin: Row[];
+    parts: readonly PartRow[];
+    summaries: object;
+    samples: object;
+  };
 }
 
 export interface SnapshotsOptions {
@@ -19,51 +35,58 @@ export interface SnapshotsOptions {
   /** Where its plots go; nowhere if undefined. */
   folder: string | undefined;
   say: (line: string) => void;
+  signal: AbortSignal;
 }
 
-/** Six minutes less what the start and the end of the cluster take. */
-const QUICK_MS = 300_000;
+/** Six minutes less what the end of the cluster takes. */
+const QUICK_MS = 340_000;
 const MINUTE_MS = 60_000;
+const LEAST_BURN_MS = 20_000;
+/** The burn-in's actors are made before its time, and its last operations end after it. */
+const AROUND_BURN_MS = 10_000;
 
 /** Everything that putting memory away and bringing it back costs, beside what it costs without the product. */
-export async function snapshots({ quick, burninMinutes, folder, say }: SnapshotsOptions): Promise<SnapshotsResult> {
+export async function snapshots(options: SnapshotsOptions): Promise<SnapshotsResult> {
+  const { quick, burninMinutes, folder, say, signal } = options;
   const samples = new Samples();
-  const schedule = quick ? new Schedule(QUICK_MS) : undefined;
-  const ground = await Ground.open();
-  try {
-    const plan: Plan = { ground, samples, quick: schedule, say };
-    const loadAverages: number[] = [];
-    const section = async <T>(name: string, run: () => Promise<T>): Promise<T> => {
-      loadAverages.push(loadavg()[0] ?? NaN);
-      const startMs = performance.now();
-      const result = await run();
-      say(`${name} took ${Math.round((performance.now() - startMs) / 1000)} s`);
-      return result;
-    };
-    const heldResult = await section("suspend and resume on the node", () => held(plan));
-    const storedResult = await section("sync suspend and resume from the store", () => stored(plan));
-    const cyclesResult = await section("cycles", () => cycles(plan));
-    const minutes =
-      schedule === undefined ? burninMinutes : Math.max(MINUTE_MS / 3, schedule.budgetMs("burn-in")) / MINUTE_MS;
-    const burninResult = await section("burn-in", () =>
-      burn(ground, { users: 6, minutes, probeEveryMs: quick ? 4_000 : 30_000, folder, say }),
-    );
-    return {
-      rounds: samples.of("suspend 1000 MiB random").length,
-      ...heldResult.keys,
-      ...storedResult.keys,
-      ...cyclesResult.keys,
-      ...burninResult.keys,
-      rows: {
-        held: heldResult.rows,
-        stored: storedResult.rows,
-        cycles: cyclesResult.rows,
-        burnin: burninResult.rows,
-        loadAverages,
-        samples,
-      },
-    };
-  } finally {
-    await ground.close();
-  }
+  const parts = new Parts({ quickMs: quick ? QUICK_MS : undefined, signal, say });
+  await using ground = await Ground.open({ signal, say });
+  const plan: Plan = { ground, samples, parts, quick, signal, say };
+  const heldResult = await parts.run("held memory", (endMs) => held(plan, endMs));
+  const storedResult = await stored(plan);
+  const pythonKeys = await parts.run("Python server", (endMs) => python(plan, endMs));
+  const runningKeys = await parts.run("requests", () => running(plan));
+  const tightKeys = await parts.run("tight memory", (endMs) => tight(plan, endMs));
+  const cyclesResult = await parts.run("fifteen actors", (endMs) => cycles(plan, endMs));
+  const burninResult = await parts.run("burn-in", (endMs) => {
+    const quickMs = Math.max(LEAST_BURN_MS, endMs - performance.now() - AROUND_BURN_MS);
+    const minutes = quick ? quickMs / MINUTE_MS : burninMinutes;
+    return burn(ground, { users: 6, minutes, probeEveryMs: quick ? 4_000 : 30_000, folder, say, signal });
+  });
+  const keys = {
+    ...heldResult.keys,
+    ...storedResult.keys,
+    ...pythonKeys,
+    ...runningKeys,
+    ...tightKeys,
+    ...cyclesResult.keys,
+    ...burninResult.keys,
+  };
+  const { burned, rows } = burninResult;
+  const measured = { samples, quick, burned, node: rows.at(-1) ?? {}, parts: parts.rows };
+  for (const table of [aimsTable(keys), ...tables(measured)]) say(`\n${markdown(table)}`);
+  return {
+    rounds: samples.of("suspend 1000 MiB random").length,
+    ...keys,
+    rows: {
+      held: heldResult.rows,
+      fits: fits(samples, heldMib(quick)),
+      stored: storedResult.rows,
+      cycles: cyclesResult.rows,
+      burnin: rows,
+      parts: parts.rows,
+      summaries: samples.summaries(),
+      samples,
+    },
+  };
 }
