@@ -144,10 +144,12 @@ describe("a node's disk", { timeout: 120_000 }, () => {
     await product.suspend("first", "Sync");
     const second = await own().actor("second", "big");
     await product.suspend("second", "Async");
-    expect(await own().metric(byQuota)).toBe(1);
+    // that of the first, and those of whoever slept before
+    const gone = await own().metric(byQuota);
+    expect(gone).toBeGreaterThanOrEqual(1);
     expect((await own().look()).local.generation).toBeLessThan(2 * BIG_MIB * MIB);
     expect(await own().digest("first")).toBe(first);
-    expect(await own().metric(byQuota)).toBe(2);
+    expect(await own().metric(byQuota)).toBeGreaterThan(gone);
     expect(await own().digest("second")).toBe(second);
     for (const name of ["first", "second"]) await product.removeActor(name);
   });
