@@ -207,6 +207,21 @@ describe("warm sandboxes refuse nobody", () => {
   });
 });
 
+it("R16: a small loan does not overtake a large one that waits, though it would fit", async () => {
+  const l = ledger();
+  const free = () => Promise.resolve(1000);
+  const warm = l.warm(50, () => undefined);
+  const order: string[] = [];
+  const large = l.borrow(60, free, { withinMs: 5000 }).then((loan) => order.push(`large ${String(loan?.bytes)}`));
+  const small = l.borrow(30, free, { withinMs: 5000 }).then((loan) => order.push(`small ${String(loan?.bytes)}`));
+  await expect.poll(() => warm?.askedBack).toBe(true);
+  await turn();
+  expect(order).toEqual([]);
+  warm?.return();
+  await Promise.all([large, small]);
+  expect(order).toEqual(["large 60", "small 30"]);
+});
+
 describe("what an atelet finds at its start", () => {
   it("counts though it is too much, takes warm memory back, and nothing more is promised", async () => {
     const l = ledger();
@@ -351,9 +366,12 @@ describe("R26: random interleavings", () => {
         const world = new World();
         for (const one of steps) {
           if (one.kind === "take") {
+            const { waiting } = world.ledger.state();
             const loan = world.ledger.take(one.bytes, one.free);
             if (loan) world.loans.push(loan);
             if (loan) expect(one.bytes).toBeLessThanOrEqual(one.free);
+            // R2: what the first of the line waits for is not lent; so nothing is, as it would have what there is
+            if (loan) expect(waiting).toBe(0);
           } else if (one.kind === "place") {
             const warm = world.warm.find((loan) => !world.promised.has(loan));
             world.place(one.bytes, one.withWarm ? warm : undefined);
