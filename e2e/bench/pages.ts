@@ -238,19 +238,18 @@ class PackFolder {
     mkdirSync(dir, { recursive: true });
   }
 
-  put = async (packKey: string, bytes: ArrayBuffer): Promise<void> => {
+  put = async (packKey: string, bytes: ArrayBuffer, lengthBytes: number): Promise<ArrayBuffer> => {
     const file = await open(this.#path(packKey), "w");
-    await file.write(new Uint8Array(bytes));
-    await file.close();
-    bytes.transfer(0);
-  };
-
-  get = async (packKey: string, offset: number, length: number): Promise<ArrayBuffer> => {
-    const bytes = new ArrayBuffer(length);
-    const file = await open(this.#path(packKey), "r");
-    await file.read(new Uint8Array(bytes), 0, length, offset);
+    await file.write(new Uint8Array(bytes, 0, lengthBytes));
     await file.close();
     return bytes;
+  };
+
+  get = async (packKey: string, offset: number, length: number, into: ArrayBuffer): Promise<ArrayBuffer> => {
+    const file = await open(this.#path(packKey), "r");
+    await file.read(new Uint8Array(into), 0, length, offset);
+    await file.close();
+    return into;
   };
 
   bytesOf(packKeys: readonly string[]): number {

@@ -8,7 +8,7 @@ import { BackgroundLoad } from "./background-load.ts";
 import { type Beginning } from "./beginning.ts";
 import { ending, endingMeanwhile } from "./ending.ts";
 import { EnvironmentFile } from "./environment.ts";
-import { Launcher, sandboxShape } from "./launcher.ts";
+import { Launcher, warmShape } from "./launcher.ts";
 import { RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
 import { outputSize } from "./output-log.ts";
 import { type Placement, warmKey } from "./placement.ts";
@@ -65,10 +65,7 @@ export class ActorSandbox {
     const outputFrom = outputSize(files.log);
     const { generation, restore, rootfsTar, connections } = from;
     const cold = restore === undefined;
-    const shape = {
-      ...sandboxShape(program, image),
-      destinations: program.volumeMounts.map(({ mountPath }) => mountPath),
-    };
+    const shape = warmShape(program, image);
     // What is restored with a tar of its root file system says so at the creation.
     const warm = cold || rootfsTar !== undefined ? undefined : placement.slot(shape);
     const starting = { sandboxId: ownSandboxId(record.actor.uid), warmId: warm?.id, killed: false };

@@ -325,6 +325,14 @@ export class Launcher {
   }
 }
 
+/** Of a sandbox that is created before its actor's memory is restored into it. */
+export function warmShape(program: Program, image: UnpackedImage): SandboxShape {
+  return {
+    ...sandboxShape(program, image),
+    destinations: program.volumeMounts.map(({ mountPath }) => mountPath),
+  };
+}
+
 /** What all sandboxes of a program have in common. */
 export function sandboxShape(program: Program, image: UnpackedImage): Omit<SandboxShape, "destinations"> {
   return {

@@ -54,7 +54,7 @@ export async function startFromOrigin(
     let unpacked: UnpackedImage;
     try {
       refuseOtherRevision(record, origin, held);
-      unpacked = await phases.run("image", () => image(held.record.imageDigest));
+      unpacked = await image(held.record.imageDigest);
     } catch (error) {
       await held.release();
       throw error;

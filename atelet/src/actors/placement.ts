@@ -49,6 +49,11 @@ export class Placement {
     }
   }
 
+  /** Creates a sandbox if none waited, in memory that is booked already. On failure there is none. */
+  async prepare(shape: SandboxShape): Promise<void> {
+    this.#slot ??= await this.#node.warm.create(shape);
+  }
+
   /** The warm sandbox, once, if it fits what is to be restored. */
   slot(shape: SandboxShape): WarmSlot | undefined {
     if (this.#slot?.digest !== shapeDigest(shape)) return undefined;

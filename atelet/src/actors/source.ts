@@ -1,10 +1,7 @@
-import { readFile, rm } from "node:fs/promises";
-import { join } from "node:path";
+import { readFile } from "node:fs/promises";
 import { type Phases } from "@substrate/lib/phases.ts";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { KeptPages } from "../generations/kept-pages.ts";
-import { digestsOf } from "../store/manifests.ts";
-import { volumeFile } from "../volumes/actor-volumes.ts";
 import { noVolumes } from "../volumes/stack.ts";
 import { type ActorContext } from "./actor-context.ts";
 import { damagedError, loseDamaged } from "./damaged.ts";
@@ -16,10 +13,13 @@ import { pagesHere } from "./page-bases.ts";
 import { nextStart } from "./next-start.ts";
 import { type Generation } from "./record.ts";
 import { chosenGeneration, type StartFrom } from "./start-from.ts";
+import { Unpacking } from "./unpacking.ts";
 import { borrowBytes, follow, largeFile } from "./unwritten.ts";
 
 export interface SourceOptions extends ActorContext {
   phases: Phases;
+  /** Told when a generation is being fetched. */
+  fetching?: (generation: Generation) => void;
 }
 
 /**
@@ -189,7 +189,7 @@ function refuseForeign(options: SourceOptions, { generation, fidelity, runtime, 
 }
 
 async function fetch(options: SourceOptions, source: Generation): Promise<void> {
-  const { node, record, prefix, generations, volumes, phases, files, log } = options;
+  const { node, record, prefix, generations, phases, files, log } = options;
   await phases.run("download", async () => {
     const what = `generation ${source.generation} of actor ${nameOf(options)}`;
     const claim = await claimDownload(node, source.sizeBytes, what);
@@ -197,26 +197,17 @@ async function fetch(options: SourceOptions, source: Generation): Promise<void> 
       claim.end();
       throw error;
     });
+    options.fetching?.(source);
     let followed = false;
     const { reuse, release } = pagesHere(options);
     try {
       const dir = await generations.begin(source.generation);
       const pages = { ...generations.newPageFiles(source.generation), reuse };
       const key = source.storage.manifest;
-      const manifest = await node.store(record.program.store).download(prefix, key, {
-        dir,
-        pages,
-        lent: loan !== undefined,
-      });
-      const packed = (manifest.volumes ?? []).map(({ name }) => ({ name, path: join(dir, volumeFile(name)) }));
-      await volumes.unpack(packed, async (stacks) => {
-        for (const { path } of packed) await rm(path);
-        await generations.commitFetched(
-          source,
-          { rootfsTar: manifest.rootfsTar === true, volumes: stacks },
-          digestsOf(manifest),
-        );
-      });
+      const unpacking = new Unpacking(options, source, dir);
+      const manifest = await unpacking.during((began) =>
+        node.store(record.program.store).download(prefix, key, { dir, pages, lent: loan !== undefined, began }),
+      );
       if (loan !== undefined && source.fidelity !== "Data") {
         followed = true;
         follow(node, largeFile(generations.path(source.generation), source.fidelity), loan);

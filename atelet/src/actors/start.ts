@@ -1,5 +1,6 @@
 import { asSubstrateError, SubstrateError } from "@substrate/lib/errors.ts";
 import { type ActorSandbox } from "./actor-sandbox.ts";
+import { Ahead } from "./ahead.ts";
 import { type Beginning, beginningFrom, coldBeginning } from "./beginning.ts";
 import { type UnpackedImage } from "../images/images.ts";
 import { type Lives, programsFault } from "./lives.ts";
@@ -22,17 +23,22 @@ export async function start(options: StartOptions): Promise<void> {
   const { node, record, sandbox, lives, phases, from } = options;
   const warm = from === undefined ? nextStart(options).kind !== "cold" : from.kind !== "boot";
   const placement = await Placement.make(node, record.program, { phases, warm });
+  const ahead = new Ahead({ ...options, placement });
+  const fetching = (generation: Generation): void => {
+    ahead.begin(generation);
+  };
   let source: Generation | undefined;
   try {
     await claimHead(options);
-    source = from?.kind === "boot" || from?.kind === "tag" ? undefined : await findSource(options, from);
+    source =
+      from?.kind === "boot" || from?.kind === "tag" ? undefined : await findSource({ ...options, fetching }, from);
     const begin = (image: UnpackedImage, beginning: Beginning): Promise<void> =>
       sandbox.start(image, beginning, placement, phases);
     const origin = source === undefined ? originOf(options, from) : undefined;
     const begun =
-      origin !== undefined && (await startFromOrigin(options, origin, (digest) => imageOf(options, digest), begin));
+      origin !== undefined && (await startFromOrigin(options, origin, (digest) => ahead.image(digest), begin));
     if (!begun) {
-      const image = await phases.run("image", () => imageOf(options, source?.imageDigest));
+      const image = await ahead.image(source?.imageDigest);
       const beginning =
         source === undefined
           ? await coldFrom(options)
@@ -40,6 +46,7 @@ export async function start(options: StartOptions): Promise<void> {
       await begin(image, beginning);
     }
   } catch (error) {
+    await ahead.ended();
     placement.booking.free();
     const failure = asSubstrateError(error);
     if (source !== undefined && failure.code === "RESTORE_FAILED") source.restoreFailures += 1;
@@ -53,12 +60,6 @@ export async function start(options: StartOptions): Promise<void> {
   if (source !== undefined) source.restoreFailures = 0;
   await recordStart(options);
   if (from?.kind === "generation") await giveUpNewer(options, from.generation);
-}
-
-/** A restore needs the very image that the snapshot was made from, also when the tag has moved since. */
-async function imageOf({ node, record }: StartOptions, digest: string | undefined): Promise<UnpackedImage> {
-  const local = digest === undefined ? undefined : await node.images.local(digest);
-  return local ?? node.images.ensure(pinnedReference(record.program.image, digest));
 }
 
 async function coldFrom(options: StartOptions): Promise<Beginning> {
@@ -98,9 +99,4 @@ async function giveUpNewer(options: StartOptions, generation: number): Promise<v
       error,
     });
   }
-}
-
-function pinnedReference(reference: string, digest: string | undefined): string {
-  if (digest === undefined || reference.includes("@")) return reference;
-  return `${reference}@${digest}`;
 }

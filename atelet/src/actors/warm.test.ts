@@ -1,4 +1,4 @@
-import { readdir } from "node:fs/promises";
+import { readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { SubstrateError } from "@substrate/lib/errors.ts";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
@@ -6,6 +6,7 @@ import { type Actor } from "./actor.ts";
 import { assignment, key, program, TestNode } from "./test-node.ts";
 import { WARM_BYTES } from "../warm/warm-slots.ts";
 import { RUNTIME_OVERHEAD_BYTES } from "./node-context.ts";
+import { warmKey } from "./placement.ts";
 
 let node: TestNode;
 const { memoryBytes } = program();
@@ -120,6 +121,49 @@ describe("a sandbox that waits", () => {
     await vi.waitFor(() => {
       expect(node.warmOutcomes).toContain("unfit");
     });
+  });
+});
+
+describe("a wake from the store", () => {
+  /** Its memory comes only when a sandbox was created for it. */
+  async function stored(): Promise<Actor> {
+    const actor = await granted();
+    await actor.resume();
+    node.runtime.only().memory = 7;
+    await waiting(1);
+    await actor.suspend({ operationId: "s1", mode: "SYNC", force: false, targetGeneration: 1 });
+    await actor.generations.evict(1);
+    vi.spyOn(node.warm, "take").mockReturnValue(undefined);
+    node.warm.forget(warmKey(program()));
+    await waiting(0);
+    const store = node.context.store("default");
+    const download = store.download.bind(store);
+    vi.spyOn(store, "download").mockImplementation(async (...what) => {
+      await vi.waitFor(() => {
+        expect(node.runtime.created.size).toBe(1);
+      });
+      return download(...what);
+    });
+    return actor;
+  }
+
+  it("has its sandbox created while its memory is fetched", async () => {
+    const actor = await stored();
+    await actor.resume();
+    expect(node.runtime.only().memory).toBe(7);
+    expect(actor.sandboxId).not.toBe(key.uid.replaceAll("-", ""));
+    expect(node.ledger.state().bookedBytes).toBe(bookedBytes);
+  });
+
+  it("leaves nothing of that if its memory cannot be had", async () => {
+    const actor = await stored();
+    for (const name of await node.storeKeys()) if (name.includes("/packs/")) await rm(join(node.storeDir, name));
+    await expect(actor.resume()).rejects.toMatchObject({ code: "SNAPSHOT_DAMAGED" });
+    await vi.waitFor(async () => {
+      expect(await readdir(join(node.dir, "warm"))).toEqual([]);
+    });
+    expect(node.runtime.created.size).toBe(0);
+    expect(node.ledger.state().bookedBytes).toBe(0);
   });
 });
 

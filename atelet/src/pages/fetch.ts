@@ -1,3 +1,4 @@
+import { Buffers } from "./buffers.ts";
 import { Flights } from "./flights.ts";
 import { type ImageWriter } from "./image-writer.ts";
 import { type Job } from "./job.ts";
@@ -40,25 +41,29 @@ export class Fetch {
     const bookkeepingBytes = this.#index.pages.length * bytesPerPage;
     const getBytes = Math.min(maxGetBytes, Math.max(minGetBytes, transferBytes - bookkeepingBytes));
     const flights = new Flights(this.#job, maxGets, getBytes);
+    const buffers = new Buffers(getBytes);
     let bytes = 0;
     for (const range of rangesOf(this.#index.packs, wanted)) {
       bytes += range.bytes;
-      await flights.start(range.bytes, () => this.#one(range, wanted));
+      await flights.start(Buffers.sizeFor(range.bytes), async () => {
+        buffers.giveBack(await this.#one(range, buffers.take(range.bytes), wanted));
+      });
     }
     await flights.end();
+    buffers.end();
     return { bytes, pages: wanted.length };
   }
 
-  async #one({ packKey, offset, bytes, segments }: Range, wanted: Wanted): Promise<void> {
-    const buffer = await this.#job.ask("get", { packKey, offset, length: bytes });
+  /** @returns the buffer, or another of its size. */
+  async #one({ packKey, offset, bytes, segments }: Range, into: ArrayBuffer, wanted: Wanted): Promise<ArrayBuffer> {
+    const buffer = await this.#job.ask("get", { packKey, offset, length: bytes, into }, [into]);
     for (const wantedSegment of segments) {
       await this.#job.breathe();
       const { segment, at, offset: start } = wantedSegment;
       const stored = new Uint8Array(buffer).subarray(start, start + segment.bytes);
       this.#scatter(decodeSegment(stored, segment, `segment ${at} of pack ${packKey}`), wantedSegment, wanted);
     }
-    // its memory is free at once, not with the next collection
-    buffer.transfer(0);
+    return buffer;
   }
 
   #scatter(pages: Uint8Array, { firstNumber, from, to }: WantedSegment, wanted: Wanted): void {

@@ -56,8 +56,11 @@ export class Job {
   }
 
   answer(question: number, answer: Answers[QuestionName]): void {
-    this.#waiting.get(question)?.resolve(answer);
+    const waiting = this.#waiting.get(question);
     this.#waiting.delete(question);
+    if (waiting !== undefined) waiting.resolve(answer);
+    // freed at once
+    else if (answer instanceof ArrayBuffer) answer.transfer(0);
   }
 
   /** Lets all its parts end: whoever breathes or waits for an answer gets Abandoned. */

@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { Buffers } from "./buffers.ts";
 import { Flights } from "./flights.ts";
 import { type Job } from "./job.ts";
 import { type Pack, type Segment } from "./page-index.ts";
@@ -6,6 +7,7 @@ import { PAGE_BYTES } from "./pages.ts";
 import { encodeSegment, SEGMENT_PAGES } from "./segment.ts";
 
 const packBytes = 16 << 20;
+const segmentBytes = SEGMENT_PAGES * PAGE_BYTES;
 /** One is sent while the next is made; the second one bridges the store's round trip. */
 const maxPuts = 2;
 
@@ -14,11 +16,12 @@ export class PackWriter {
   readonly #job: Job;
   readonly #keyPrefix: string;
   readonly #puts: Flights;
+  readonly #buffers = new Buffers((maxPuts + 1) * packBytes);
   readonly #packs: Pack[] = [];
-  readonly #pages = Buffer.allocUnsafe(SEGMENT_PAGES * PAGE_BYTES);
-  #filledBytes = 0;
-  #pack = new Uint8Array(0);
+  #pack: Uint8Array<ArrayBuffer> | undefined;
   #packedBytes = 0;
+  /** Of the segment under way, behind what is packed. */
+  #filledBytes = 0;
   #segments: Segment[] = [];
   #storedBytes = 0;
 
@@ -28,15 +31,18 @@ export class PackWriter {
     this.#puts = new Flights(job, maxPuts, Infinity);
   }
 
-  /** @param pages whole ones; copied. */
-  async add(pages: Uint8Array): Promise<void> {
-    for (let at = 0; at < pages.length;) {
-      const part = pages.subarray(at, at + this.#pages.length - this.#filledBytes);
-      this.#pages.set(part, this.#filledBytes);
-      this.#filledBytes += part.length;
-      at += part.length;
-      if (this.#filledBytes === this.#pages.length) await this.#endSegment();
-    }
+  /** Where the next pages are to be written: at most so many, and at least one. Then call `added`. */
+  place(pages: number): Uint8Array<ArrayBuffer> {
+    this.#pack ??= new Uint8Array(this.#buffers.take(packBytes));
+    const start = this.#packedBytes + this.#filledBytes;
+    const lengthBytes = Math.min(pages * PAGE_BYTES, segmentBytes - this.#filledBytes);
+    return this.#pack.subarray(start, start + lengthBytes);
+  }
+
+  /** All of the last place has been written. */
+  async added(lengthBytes: number): Promise<void> {
+    this.#filledBytes += lengthBytes;
+    if (this.#filledBytes === segmentBytes) await this.#endSegment();
   }
 
   /** Resolves when all packs are stored. */
@@ -44,36 +50,35 @@ export class PackWriter {
     await this.#endSegment();
     await this.#endPack();
     await this.#puts.end();
+    this.#buffers.end();
     return { packs: this.#packs, storedBytes: this.#storedBytes };
   }
 
   async #endSegment(): Promise<void> {
-    if (this.#filledBytes === 0) return;
-    const { bytes, segment } = encodeSegment(this.#pages.subarray(0, this.#filledBytes));
+    if (this.#filledBytes === 0 || this.#pack === undefined) return;
+    const end = this.#packedBytes + this.#filledBytes;
+    const segment = encodeSegment(this.#pack.subarray(this.#packedBytes, end));
     this.#filledBytes = 0;
-    if (this.#packedBytes + bytes.length > packBytes) await this.#endPack();
-    if (this.#pack.length === 0) this.#pack = new Uint8Array(packBytes);
-    this.#pack.set(bytes, this.#packedBytes);
-    this.#packedBytes += bytes.length;
+    this.#packedBytes += segment.bytes;
     this.#segments.push(segment);
+    // pages are read to their place before it is known what they come to
+    if (this.#packedBytes + segmentBytes > packBytes) await this.#endPack();
     await this.#job.breathe();
   }
 
   async #endPack(): Promise<void> {
-    if (this.#packedBytes === 0) return;
+    const pack = this.#pack?.buffer;
+    if (this.#packedBytes === 0 || pack === undefined) return;
     const digest = createHash("sha256");
     for (const { sha256 } of this.#segments) digest.update(sha256);
     const packKey = `${this.#keyPrefix}${this.#packs.length}-${digest.digest("hex").slice(0, 16)}`;
-    const pack = this.#pack.buffer;
     const bytes = this.#packedBytes;
     this.#packs.push({ key: packKey, segments: this.#segments });
     this.#storedBytes += bytes;
     await this.#puts.start(bytes, async () => {
-      // cut, if it isn't full, by a copy: only now, when an earlier pack has gone
-      const cut = pack.transfer(bytes);
-      await this.#job.ask("put", { packKey, bytes: cut }, [cut]);
+      this.#buffers.giveBack(await this.#job.ask("put", { packKey, bytes: pack, lengthBytes: bytes }, [pack]));
     });
-    this.#pack = new Uint8Array(0);
+    this.#pack = undefined;
     this.#packedBytes = 0;
     this.#segments = [];
   }

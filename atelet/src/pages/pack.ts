@@ -8,7 +8,7 @@ import { HASH_BYTES, type PageHash } from "./page-hash.ts";
 import { decodeIndex, encodeIndex, firstPages, type Pack, type PageIndex, ZERO_PAGE } from "./page-index.ts";
 import { PageReader } from "./page-reader.ts";
 import { PackWriter } from "./pack-writer.ts";
-import { type Packed } from "./pages.ts";
+import { PAGE_BYTES, type Packed } from "./pages.ts";
 import { type Works } from "./protocol.ts";
 import { SEGMENT_PAGES } from "./segment.ts";
 import { livePages, wornPacks } from "./sharing.ts";
@@ -142,15 +142,17 @@ async function writeNew(
         at += 1;
         continue;
       }
-      const { pages, hashes } = reader.read(at, count, sizeBytes);
+      const place = writer.place(count);
+      const hashes = reader.readInto(place, at, sizeBytes);
+      const read = place.length / PAGE_BYTES;
       table.read(at, expected.subarray(0, hashes.length));
       if (!hashes.equals(expected.subarray(0, hashes.length))) {
-        throw damaged(`${file} has other content than its table says, in pages ${at} to ${at + count - 1}`);
+        throw damaged(`${file} has other content than its table says, in pages ${at} to ${at + read - 1}`);
       }
-      await writer.add(pages);
-      for (let i = 0; i < count; i += 1) sources[at + i] = storedPages + newPages + i;
-      newPages += count;
-      at += count;
+      await writer.added(place.length);
+      for (let i = 0; i < read; i += 1) sources[at + i] = storedPages + newPages + i;
+      newPages += read;
+      at += read;
     }
     const { packs: newPacks, storedBytes } = await writer.end();
     const all = [...packs, ...newPacks];

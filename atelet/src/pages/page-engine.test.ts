@@ -52,7 +52,7 @@ describe("what is packed", () => {
         expect((await read("a")).equals(first)).toBe(true);
         expect((await read("b")).equals(second)).toBe(true);
         expect((await read("c")).equals(second)).toBe(true);
-        expect(reusing.fetchedPages).toBeLessThanOrEqual(packed.newPages + 1);
+        expect(reusing.fetchedPages).toBeLessThanOrEqual(Math.min(300, two.length) + 1);
         expect(await readFile(store.local("c").table)).toEqual(await readFile(store.local("two").table));
         expect(await store.engine.verify(store.local("c"))).toBeUndefined();
       }),
@@ -82,9 +82,9 @@ describe("what is packed", () => {
       file,
       table,
       keyPrefix: "large-",
-      put: async (key, bytes) => {
-        await hold(bytes.byteLength, 2);
-        await store.put(key, bytes);
+      put: async (...pack) => {
+        await hold(pack[2], 2);
+        return store.put(...pack);
       },
     });
     expect(held).toMatchObject({ most: 32 << 20, mostCalls: 2 });
@@ -255,10 +255,10 @@ describe("an end in the middle", () => {
       {
         ...one,
         keyPrefix: "x-",
-        put: async () => {
+        put: async (_packKey, bytes) => {
           puts += 1;
           if (puts === 2) end.abort(reason);
-          await delay(puts === 2 ? 10_000 : 0, undefined, { ref: false });
+          return delay(puts === 2 ? 10_000 : 0, bytes, { ref: false });
         },
       },
       end.signal,

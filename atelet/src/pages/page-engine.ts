@@ -37,10 +37,7 @@ export class PageEngine implements Pages {
       { file, table, base, keyPrefix },
       {
         use: ({ packKeys }) => Promise.all(packKeys.map(async (packKey) => (use ? use(packKey) : "own"))),
-        put: async ({ packKey, bytes }) => {
-          await put(packKey, bytes);
-          return undefined;
-        },
+        put: ({ packKey, bytes, lengthBytes }) => put(packKey, bytes, lengthBytes),
       },
       signal,
     );
@@ -53,7 +50,7 @@ export class PageEngine implements Pages {
     return this.#fetching.work(
       "unpack",
       { index, indexName, file, table, reuse, lent },
-      { get: ({ packKey, offset, length }) => get(packKey, offset, length) },
+      { get: ({ packKey, offset, length, into }) => get(packKey, offset, length, into) },
       signal,
     );
   }

@@ -25,16 +25,22 @@ export class PageReader {
    */
   read(firstPage: number, count: number, sizeBytes: number): { pages: Buffer; hashes: Buffer; zeros: boolean } {
     const pages = this.#pages.subarray(0, count * PAGE_BYTES);
-    const hashes = this.#hashes.subarray(0, count * HASH_BYTES);
-    const position = firstPage * PAGE_BYTES;
-    const inFile = Math.min(pages.length, sizeBytes - position);
-    readFully(this.fd, pages.subarray(0, inFile), position, this.path);
-    pages.fill(0, inFile);
-    this.#hash.of(pages, hashes);
+    const hashes = this.readInto(pages, firstPage, sizeBytes);
     let zeros = false;
     for (let at = 0; at < hashes.length && !zeros; at += HASH_BYTES) {
       zeros = this.#hash.isZero(hashes.subarray(at, at + HASH_BYTES));
     }
     return { pages, hashes, zeros };
+  }
+
+  /** As read, as many as there is place for. @returns their hashes. */
+  readInto(pages: Uint8Array, firstPage: number, sizeBytes: number): Buffer {
+    const hashes = this.#hashes.subarray(0, (pages.length / PAGE_BYTES) * HASH_BYTES);
+    const position = firstPage * PAGE_BYTES;
+    const inFile = Math.min(pages.length, sizeBytes - position);
+    readFully(this.fd, pages.subarray(0, inFile), position, this.path);
+    pages.fill(0, inFile);
+    this.#hash.of(pages, hashes);
+    return hashes;
   }
 }

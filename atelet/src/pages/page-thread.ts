@@ -101,8 +101,12 @@ export class PageThread {
       if (!answering) throw new Error(`nobody answers "${name}" for this work: this is a bug`);
       // the question has the type of its name
       const answer = await (answering as (asked: unknown) => Promise<Answers[QuestionName]>)(asked);
-      if (!this.#pending.has(id)) return;
       const transfer = answer instanceof ArrayBuffer ? [answer] : [];
+      if (!this.#pending.has(id)) {
+        // freed at once
+        for (const buffer of transfer) buffer.transfer(0);
+        return;
+      }
       worker.postMessage({ id, question, answer } satisfies ToThread, transfer);
     } catch (error) {
       this.#giveUp(id, error);

@@ -34,10 +34,11 @@ export interface PackRequest {
    */
   keyPrefix: string;
   /**
-   * Stores one new pack of at most 16 MiB; at most 2 at once. The buffer is the callee's to keep or transfer. The same
-   * image and base give the same packs. One under way when the call fails is left alone.
+   * Stores one new pack, the first `lengthBytes` of a buffer of 16 MiB; at most 2 at once. The buffer is the callee's to
+   * transfer until it resolves with it. The same image and base give the same packs. One under way when the call fails is
+   * left alone.
    */
-  put: (packKey: string, bytes: ArrayBuffer) => Promise<void>;
+  put: (packKey: string, bytes: ArrayBuffer, lengthBytes: number) => Promise<ArrayBuffer>;
 }
 
 export interface Packed {
@@ -67,8 +68,11 @@ export interface UnpackRequest {
   reuse: readonly LocalPages[];
   /** Whether memory was lent for all of the image. If not, it is written at the disk's speed (R7). */
   lent?: boolean;
-  /** Exactly `length` bytes of a stored pack; at most 12 at once, 40 MiB together. The buffer becomes the engine's. */
-  get: (packKey: string, offset: number, length: number) => Promise<ArrayBuffer>;
+  /**
+   * Exactly `length` bytes of a stored pack, to the beginning of a buffer, which is the callee's to transfer until it
+   * resolves with it; at most 12 at once, 40 MiB together.
+   */
+  get: (packKey: string, offset: number, length: number, into: ArrayBuffer) => Promise<ArrayBuffer>;
 }
 
 export interface Unpacked {

@@ -30,15 +30,18 @@ export interface Questions {
   written: undefined;
   calm: undefined;
   use: { packKeys: string[] };
-  put: { packKey: string; bytes: ArrayBuffer };
-  get: { packKey: string; offset: number; length: number };
+  /** The first bytes of the buffer. */
+  put: { packKey: string; bytes: ArrayBuffer; lengthBytes: number };
+  get: { packKey: string; offset: number; length: number; into: ArrayBuffer };
 }
 
 export interface Answers {
   written: undefined;
   calm: undefined;
   use: PackUse[];
-  put: undefined;
+  /** The buffer again, or one of its size. */
+  put: ArrayBuffer;
+  /** With the bytes at its beginning. */
   get: ArrayBuffer;
 }
 

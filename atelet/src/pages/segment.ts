@@ -31,13 +31,17 @@ function isPromising(pages: Uint8Array): boolean {
   return compressed(sample, -5).length < promising * sample.length;
 }
 
-/** @param pages at most 256 whole ones. The same pages give the same bytes. */
-export function encodeSegment(pages: Uint8Array): { bytes: Uint8Array; segment: Segment } {
+/**
+ * @param pages at most 256 whole ones; the segment's bytes are then at the beginning of their place. The same pages give
+ * the same bytes.
+ */
+export function encodeSegment(pages: Uint8Array): Segment {
   const packed = isPromising(pages) ? compressed(pages, 1) : undefined;
   const zstd = packed !== undefined && packed.length < worthwhile * pages.length;
-  const bytes = zstd ? packed : pages;
-  const sha256 = createHash("sha256").update(bytes).digest();
-  return { bytes, segment: { bytes: bytes.length, zstd, pages: pages.length / PAGE_BYTES, sha256 } };
+  if (zstd) pages.set(packed);
+  const bytes = zstd ? packed.length : pages.length;
+  const sha256 = createHash("sha256").update(pages.subarray(0, bytes)).digest();
+  return { bytes, zstd, pages: pages.length / PAGE_BYTES, sha256 };
 }
 
 /** The segment's pages. @param stored its bytes. @param name of it, for messages. Throws SNAPSHOT_DAMAGED. */

@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { damaged } from "./damage.ts";
 import { PageEngine } from "./page-engine.ts";
 import { type LocalPages, PAGE_BYTES, type Packed, type PackUse, type Unpacked } from "./pages.ts";
 
@@ -48,16 +49,18 @@ export class TestStore {
     return packed;
   }
 
-  put = (packKey: string, bytes: ArrayBuffer): Promise<void> => {
-    this.packs.set(packKey, bytes);
-    return Promise.resolve();
+  put = (packKey: string, bytes: ArrayBuffer, lengthBytes: number): Promise<ArrayBuffer> => {
+    this.packs.set(packKey, bytes.slice(0, lengthBytes));
+    return Promise.resolve(bytes);
   };
 
-  get = (packKey: string, offset: number, length: number): Promise<ArrayBuffer> => {
+  get = (packKey: string, offset: number, length: number, into: ArrayBuffer): Promise<ArrayBuffer> => {
     const bytes = this.packs.get(packKey);
     if (!bytes) throw new Error(`no pack ${packKey}`);
     this.gotBytes += length;
-    return Promise.resolve(bytes.slice(offset, offset + length));
+    if (offset + length > bytes.byteLength) return Promise.reject(damaged(`${packKey} is cut short`));
+    new Uint8Array(into).set(new Uint8Array(bytes, offset, length));
+    return Promise.resolve(into);
   };
 
   async fetch(

@@ -2,7 +2,14 @@ import { createHash } from "node:crypto";
 import { type FileHandle, open, readFile, rm, stat } from "node:fs/promises";
 import { Worker } from "node:worker_threads";
 import { scriptUrl } from "@substrate/lib/script-url.ts";
-import { type Copied, type CopyRequest, type FileAnswer, type FileRequest, type ReadRequest } from "./copy.ts";
+import {
+  type Copied,
+  type CopyRequest,
+  type FileAnswer,
+  type FileRequest,
+  type Moved,
+  type ReadRequest,
+} from "./copy.ts";
 import { Flock } from "./flock.ts";
 import { errnoOf } from "./folder.ts";
 
@@ -20,8 +27,7 @@ export class CopyError extends Error {
 
 interface Job {
   request: FileRequest;
-  transfer: ArrayBuffer[];
-  resolve: (done: Copied | ArrayBuffer | undefined) => void;
+  resolve: (done: Copied | Moved) => void;
   reject: (error: Error) => void;
 }
 
@@ -49,26 +55,29 @@ export class Copier {
     const { size } = await about("from", stat(from));
     if (size <= smallBytes) return this.#copySmall(from, to, options.durable);
     const request: CopyRequest = { kind: "copy", from, to, durable: options.durable };
-    return this.#ask(request, []) as Promise<Copied>;
+    return this.#ask(request) as Promise<Copied>;
   }
 
   /** Throws CopyError. */
   async digest(from: string): Promise<Copied> {
     const { size } = await about("from", stat(from));
-    if (size > smallBytes) return (await this.#ask({ kind: "digest", from }, [])) as Copied;
+    if (size > smallBytes) return (await this.#ask({ kind: "digest", from })) as Copied;
     return copiedOf(await about("from", readFile(from)));
   }
 
-  /** Writes a new file, durably. Throws CopyError. The buffer is transferred away. The target must not exist. */
-  async write(bytes: ArrayBuffer, to: string): Promise<void> {
-    await this.#ask({ kind: "write", to, bytes }, [bytes]);
+  /**
+   * Writes the first bytes of a memory to a new file, durably. Throws CopyError. The target must not exist.
+   * @returns the memory, which is transferred away meanwhile.
+   */
+  async write(memory: ArrayBuffer, lengthBytes: number, to: string): Promise<ArrayBuffer> {
+    return ((await this.#ask({ kind: "write", to, memory, lengthBytes })) as Moved).memory;
   }
 
-  /** A part of a file, shorter if the file is. Throws CopyError. */
-  async read(from: string, offset: number, lengthBytes: number): Promise<ArrayBuffer> {
-    const request: ReadRequest = { kind: "read", from, offset, lengthBytes };
+  /** Reads a part of a file to the beginning of a memory, as much as there is. Throws CopyError. See `write`. */
+  async read(from: string, offset: number, lengthBytes: number, memory: ArrayBuffer): Promise<Moved> {
+    const request: ReadRequest = { kind: "read", from, offset, lengthBytes, memory };
     if (lengthBytes <= smallReadBytes) return readSmall(request);
-    return (await this.#ask(request, [])) as ArrayBuffer;
+    return (await this.#ask(request)) as Moved;
   }
 
   /** Ends the threads; copies under way fail. */
@@ -94,9 +103,9 @@ export class Copier {
     return copiedOf(bytes);
   }
 
-  #ask(request: FileRequest, transfer: ArrayBuffer[]): Promise<Copied | ArrayBuffer | undefined> {
+  #ask(request: FileRequest): Promise<Copied | Moved> {
     return new Promise((resolve, reject) => {
-      this.#queue.push({ request, transfer, resolve, reject });
+      this.#queue.push({ request, resolve, reject });
       this.#next();
     });
   }
@@ -114,7 +123,7 @@ export class Copier {
     if (!job) return;
     this.#running.set(worker, job);
     worker.ref();
-    worker.postMessage(job.request, job.transfer);
+    worker.postMessage(job.request, "memory" in job.request ? [job.request.memory] : []);
   }
 
   /** Reads go first: a wake waits for them. */
@@ -173,12 +182,10 @@ function shuttingDown({ request }: Job): Error {
   return new Error(`${request.kind} of ${"from" in request ? request.from : request.to}: shutting down`);
 }
 
-async function readSmall({ from, offset, lengthBytes }: ReadRequest): Promise<ArrayBuffer> {
+async function readSmall({ from, offset, lengthBytes, memory }: ReadRequest): Promise<Moved> {
   const file = await about("from", open(from, "r"));
   try {
-    const buffer = new ArrayBuffer(lengthBytes);
-    const done = await about("from", readAt(file, new Uint8Array(buffer), offset));
-    return done === lengthBytes ? buffer : buffer.slice(0, done);
+    return { memory, bytes: await about("from", readAt(file, new Uint8Array(memory, 0, lengthBytes), offset)) };
   } finally {
     await file.close();
   }

@@ -2,7 +2,15 @@ import koffi from "koffi";
 import { createHash } from "node:crypto";
 import { closeSync, fsyncSync, openSync, readSync, rmSync, writeSync } from "node:fs";
 import { parentPort } from "node:worker_threads";
-import { type Copied, type CopyRequest, type FileAnswer, type FileRequest, type ReadRequest } from "./copy.ts";
+import {
+  type Copied,
+  type CopyRequest,
+  type FileAnswer,
+  type FileRequest,
+  type Moved,
+  type ReadRequest,
+  type WriteRequest,
+} from "./copy.ts";
 import { Flock } from "./flock.ts";
 
 const bufferBytes = 1 << 20;
@@ -113,37 +121,37 @@ function create<T>(to: string, durable: boolean, fill: (target: number) => T): T
   }
 }
 
-function write(to: string, bytes: Uint8Array): void {
+function write({ to, memory, lengthBytes }: WriteRequest): Moved {
   create(to, true, (target) => {
     at("to", () => {
-      writeAll(target, bytes, bytes.length);
+      writeAll(target, new Uint8Array(memory), lengthBytes);
     });
     makeDurable(target);
   });
+  return { memory, bytes: lengthBytes };
 }
 
-function read({ from, offset, lengthBytes }: ReadRequest): ArrayBuffer {
+function read({ from, offset, lengthBytes, memory }: ReadRequest): Moved {
   const source = at("from", () => openSync(from, "r"));
   try {
-    const buffer = new ArrayBuffer(lengthBytes);
-    const bytes = new Uint8Array(buffer);
-    for (let done = 0; done < lengthBytes;) {
+    const bytes = new Uint8Array(memory);
+    let done = 0;
+    while (done < lengthBytes) {
       const more = at("from", () => readSync(source, bytes, done, lengthBytes - done, offset + done));
-      if (more === 0) return buffer.slice(0, done);
+      if (more === 0) break;
       done += more;
     }
-    return buffer;
+    return { memory, bytes: done };
   } finally {
     closeSync(source);
   }
 }
 
-function perform(request: FileRequest): Copied | ArrayBuffer | undefined {
+function perform(request: FileRequest): Copied | Moved {
   if (request.kind === "copy") return copy(request);
   if (request.kind === "read") return read(request);
   if (request.kind === "digest") return digest(request.from);
-  write(request.to, new Uint8Array(request.bytes));
-  return undefined;
+  return write(request);
 }
 
 function answer(request: FileRequest): FileAnswer {
@@ -161,6 +169,6 @@ const port = parentPort;
 if (!port) throw new Error("copy-worker.ts runs as a worker thread only");
 port.on("message", (request: FileRequest) => {
   const answered = answer(request);
-  const transfer = "done" in answered && answered.done instanceof ArrayBuffer ? [answered.done] : [];
+  const transfer = "done" in answered && "memory" in answered.done ? [answered.done.memory] : [];
   port.postMessage(answered, transfer);
 });

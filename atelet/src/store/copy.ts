@@ -10,19 +10,21 @@ export interface CopyRequest {
   durable: boolean;
 }
 
-/** A new file with these bytes, durable as a copy is. The buffer is transferred. */
+/** A new file with the first bytes of a memory, durable as a copy is. */
 export interface WriteRequest {
   kind: "write";
   to: string;
-  bytes: ArrayBuffer;
+  memory: ArrayBuffer;
+  lengthBytes: number;
 }
 
-/** A part of a file; the answer is shorter if the file is. */
+/** A part of a file, to the beginning of a memory; shorter if the file is. */
 export interface ReadRequest {
   kind: "read";
   from: string;
   offset: number;
   lengthBytes: number;
+  memory: ArrayBuffer;
 }
 
 /** The digest of a file. */
@@ -38,7 +40,13 @@ export interface Copied {
   sha256: string;
 }
 
+/** What was written or read. The memory goes to and fro by transfer. */
+export interface Moved {
+  memory: ArrayBuffer;
+  bytes: number;
+}
+
 export type FileAnswer =
-  | { done: Copied | ArrayBuffer | undefined }
+  | { done: Copied | Moved }
   /** Which of the two files the failed call was about. */
   | { failed: { side: "from" | "to"; code: string; message: string } };

@@ -110,32 +110,38 @@ export class FileStore implements ObjectStore {
     });
   }
 
-  async putBytes(key: string, bytes: ArrayBuffer): Promise<void> {
-    if (bytes.byteLength <= smallBytes) {
-      await this.put(key, Buffer.from(bytes));
-      return;
+  async putBytes(key: string, bytes: ArrayBuffer, lengthBytes = bytes.byteLength): Promise<ArrayBuffer> {
+    if (lengthBytes <= smallBytes) {
+      await this.put(key, Buffer.from(bytes, 0, lengthBytes));
+      return bytes;
     }
-    await this.#at(checkKey(key), async (path) => {
+    return this.#at(checkKey(key), async (path) => {
       const temporary = this.#temporary();
       try {
-        await this.#copier.write(bytes, temporary);
+        const memory = await this.#copier.write(bytes, lengthBytes, temporary);
         await this.#place(temporary, path);
+        return memory;
       } finally {
         await rm(temporary, { force: true });
       }
     });
   }
 
-  async getRange(key: string, offset: number, lengthBytes: number): Promise<ArrayBuffer> {
+  async getRange(
+    key: string,
+    offset: number,
+    lengthBytes: number,
+    into = new ArrayBuffer(lengthBytes),
+  ): Promise<ArrayBuffer> {
     return this.#at(checkKey(key), async (path) => {
-      const found = await this.#copier.read(path, offset, lengthBytes).catch((error: unknown) => {
+      const found = await this.#copier.read(path, offset, lengthBytes, into).catch((error: unknown) => {
         if (!isAbsent(error)) throw error;
         throw new SubstrateError("SNAPSHOT_DAMAGED", `${key} is missing from the store ${this.#root}`);
       });
-      if (found.byteLength === lengthBytes) return found;
+      if (found.bytes === lengthBytes) return found.memory;
       throw new SubstrateError(
         "SNAPSHOT_DAMAGED",
-        `${key} in the store ${this.#root} is damaged: it ends at ${offset + found.byteLength} bytes, ` +
+        `${key} in the store ${this.#root} is damaged: it ends at ${offset + found.bytes} bytes, ` +
           `${offset + lengthBytes} are needed`,
       );
     });

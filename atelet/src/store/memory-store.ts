@@ -51,16 +51,23 @@ export class MemoryStore implements ObjectStore {
     await writeFile(path, body);
   }
 
-  async putBytes(key: string, bytes: ArrayBuffer): Promise<void> {
+  async putBytes(key: string, bytes: ArrayBuffer, lengthBytes = bytes.byteLength): Promise<ArrayBuffer> {
     await this.#before("putBytes", key);
-    this.objects.set(key, Buffer.from(bytes));
+    this.objects.set(key, Buffer.from(bytes.slice(0, lengthBytes)));
+    return bytes;
   }
 
-  async getRange(key: string, offset: number, lengthBytes: number): Promise<ArrayBuffer> {
+  async getRange(
+    key: string,
+    offset: number,
+    lengthBytes: number,
+    into = new ArrayBuffer(lengthBytes),
+  ): Promise<ArrayBuffer> {
     await this.#before("getRange", key);
     const body = this.objects.get(key);
     if (body === undefined || body.length < offset + lengthBytes) throw damaged(key);
-    return new Uint8Array(body.subarray(offset, offset + lengthBytes)).buffer;
+    new Uint8Array(into).set(body.subarray(offset, offset + lengthBytes));
+    return into;
   }
 
   async copy(from: string, to: string): Promise<void> {

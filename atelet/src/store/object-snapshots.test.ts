@@ -99,14 +99,15 @@ class Watched implements ObjectStore {
     return stored;
   }
 
-  async putBytes(key: string, bytes: ArrayBuffer) {
+  async putBytes(key: string, bytes: ArrayBuffer, lengthBytes?: number) {
     await this.#on("before", key);
-    await this.#inner.putBytes(key, bytes);
+    const memory = await this.#inner.putBytes(key, bytes, lengthBytes);
     await this.#on("after", key);
+    return memory;
   }
 
-  getRange(key: string, offset: number, lengthBytes: number) {
-    return this.#inner.getRange(key, offset, lengthBytes);
+  getRange(key: string, offset: number, lengthBytes: number, into?: ArrayBuffer) {
+    return this.#inner.getRange(key, offset, lengthBytes, into);
   }
 
   async copy(from: string, to: string) {

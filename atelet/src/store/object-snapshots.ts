@@ -141,11 +141,16 @@ export class ObjectSnapshotStore implements SnapshotStore {
     const manifest = await this.manifest(prefix, key);
     const { generation, epoch, files, pages } = manifest;
     const folder = generationFolder(generation, epoch);
+    const fetching = new Map(
+      files.map((file) => [
+        file.name,
+        this.#store.getFile(objectKey(prefix, `${folder}${file.name}`), join(to.dir, file.name), file),
+      ]),
+    );
+    to.began?.(manifest, async (name) => fetching.get(name));
     // All have ended when this does, so that the caller can remove the folder.
     const fetched = await Promise.allSettled([
-      ...files.map((file) =>
-        this.#store.getFile(objectKey(prefix, `${folder}${file.name}`), join(to.dir, file.name), file),
-      ),
+      ...fetching.values(),
       ...(pages ? [this.#transfers.down(pages.sizeBytes, () => this.#pages.fetch(prefix, manifest, pages, to))] : []),
     ]);
     for (const one of fetched) if (one.status === "rejected") throw one.reason;

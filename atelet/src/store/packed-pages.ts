@@ -95,7 +95,8 @@ export class PackedPages {
       ...(base && { base: base.local }),
       use: (key) => useOf(prefix, there, places.get(key)),
       keyPrefix: `${packFolder(prefix)}${generation}-${epoch}-`,
-      put: (key, bytes) => upload.run(() => this.#store.putBytes(packObject(prefix, key), bytes)),
+      put: (key, bytes, lengthBytes) =>
+        upload.run(() => this.#store.putBytes(packObject(prefix, key), bytes, lengthBytes)),
     } satisfies PackRequest);
     const index = Buffer.from(packed.index.buffer, packed.index.byteOffset, packed.index.byteLength);
     await this.#store.put(objectKey(prefix, `${generationFolder(generation, epoch)}${indexFile}`), index);
@@ -120,7 +121,7 @@ export class PackedPages {
         table: to.pages.table,
         reuse: to.pages.reuse,
         lent: to.lent ?? false,
-        get: (key, offset, length) => this.#store.getRange(placeOf(prefix, places, key), offset, length),
+        get: (key, offset, length, into) => this.#store.getRange(placeOf(prefix, places, key), offset, length, into),
       });
     try {
       await unpack();

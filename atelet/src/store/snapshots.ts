@@ -62,6 +62,11 @@ export interface Destination {
   pages: { table: string; index: string; reuse: readonly LocalPages[] };
   /** Whether memory was lent for the image; if not, it is written at the disk's speed. */
   lent?: boolean;
+  /**
+   * Told what comes, as soon as that is known, so that it can be used on the way. `file` resolves when one of the files
+   * is there, and rejects if it can't be had.
+   */
+  began?: (manifest: Manifest, file: (name: string) => Promise<void>) => void;
 }
 
 /** `waiting`: packs of it are still used by others; to be tried again when they may have gone. */

@@ -18,12 +18,20 @@ export interface ObjectStore {
   /** Fetches into a new file; throws SNAPSHOT_DAMAGED if size or digest differ. */
   getFile(key: string, path: string, expected: { sizeBytes: number; sha256: string }): Promise<void>;
   /**
-   * Stores bytes that never change: a key gets the same ones at every try. The buffer is transferred away. Durable when
-   * it resolves.
+   * Stores bytes that never change: a key gets the same ones at every try. Durable when it resolves.
+   *
+   * @param bytes transferred away.
+   * @param lengthBytes so many from its beginning; absent: all.
+   * @returns the same memory, to be used again.
    */
-  putBytes(key: string, bytes: ArrayBuffer): Promise<void>;
-  /** Exactly these bytes of an object; throws SNAPSHOT_DAMAGED if it does not have them. */
-  getRange(key: string, offset: number, lengthBytes: number): Promise<ArrayBuffer>;
+  putBytes(key: string, bytes: ArrayBuffer, lengthBytes?: number): Promise<ArrayBuffer>;
+  /**
+   * Exactly these bytes of an object; throws SNAPSHOT_DAMAGED if it does not have them.
+   *
+   * @param into transferred away; absent: new memory of that length.
+   * @returns the same memory with the bytes at its beginning.
+   */
+  getRange(key: string, offset: number, lengthBytes: number, into?: ArrayBuffer): Promise<ArrayBuffer>;
   /**
    * Gives an object a second key, replacing what was there; objects never change in place, so that nothing need be
    * copied. Durable when it resolves. Throws SNAPSHOT_DAMAGED if there is no such object.

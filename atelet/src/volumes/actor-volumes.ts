@@ -226,11 +226,19 @@ export class ActorVolumes {
   /**
    * Makes a layer of each packed volume, and has `commit` write the stacks down; on failure nothing is left of them.
    * `commit` names the stacks of a generation.
+   * @param options.here resolves when a volume's file is there.
+   * @param options.whole resolves when there is something to commit.
    */
-  async unpack(packed: readonly PackedVolume[], commit: (stacks: VolumeStack[]) => Promise<void>): Promise<void> {
+  async unpack(
+    packed: readonly PackedVolume[],
+    commit: (stacks: VolumeStack[]) => Promise<void>,
+    { here, whole }: { here?: (volume: PackedVolume) => Promise<void>; whole?: Promise<void> } = {},
+  ): Promise<void> {
     const made: VolumeStack[] = [];
     try {
-      for (const { name, path } of packed) {
+      for (const volume of packed) {
+        await here?.(volume);
+        const { name, path } = volume;
         const number = await this.exclusive(async () => {
           await this.#folder(name).create();
           const next = await this.#next(name);
@@ -241,6 +249,7 @@ export class ActorVolumes {
         });
         await this.#job(() => this.#folder(name).unpack(path, number));
       }
+      await whole;
       await this.exclusive(() => commit(made.map(({ name, layers }) => ({ name, layers }))));
     } finally {
       for (const stack of made) this.#pins.delete(stack);

@@ -24,6 +24,9 @@ export interface WarmSlot {
   loan: WarmLoan;
 }
 
+/** Instead of a loan: the memory is part of a booking. */
+const booked: WarmLoan = { bytes: 0, askedBack: false, return: () => undefined };
+
 export interface WarmSlotsOptions {
   runtime: SandboxRuntime;
   network: ActorNetwork;
@@ -99,6 +102,16 @@ export class WarmSlots {
     return slot;
   }
 
+  /**
+   * One for a start under way, whose booking has its memory: as if it had been taken. undefined where none are made. On
+   * failure nothing is left of it.
+   */
+  async create(shape: SandboxShape): Promise<WarmSlot | undefined> {
+    const { most, network } = this.#options;
+    if (most === 0 || this.#closed) return undefined;
+    return this.#create(shape, await network.acquire(), booked);
+  }
+
   /** Removes, in the background, one that was taken and not used; `tookLoan` says that a booking has its loan. */
   discard(slot: WarmSlot, { tookLoan }: { tookLoan: boolean }): void {
     this.#options.outcome("unfit");
@@ -171,10 +184,9 @@ export class WarmSlots {
 
   /** @returns false if there is no memory for it. */
   async #make(key: string): Promise<boolean> {
-    const { ledger, runtime, network, cgroups, folders, outcome, log } = this.#options;
+    const { ledger, network, outcome, log } = this.#options;
     const shape = this.#shapes.get(key);
     if (shape === undefined || this.#closed) return false;
-    const id = randomBytes(16).toString("hex");
     const waiting: { slot?: WarmSlot } = {};
     const loan = ledger.warm(WARM_BYTES, () => {
       // One that is still being made is looked at when it is.
@@ -188,6 +200,29 @@ export class WarmSlots {
       loan.return();
       throw error;
     }
+    let made: WarmSlot;
+    try {
+      made = await this.#create(shape, place, loan);
+    } catch (error) {
+      // Its image may be gone: not again before it was started once more.
+      this.#shapes.delete(key);
+      throw error;
+    }
+    if (loan.askedBack || this.#isClosed()) {
+      await this.#remove(made);
+      return false;
+    }
+    waiting.slot = made;
+    this.#ready.set(key, [...(this.#ready.get(key) ?? []), made]);
+    outcome("made");
+    log.debug("warm sandbox made", { sandbox: made.id, program: key });
+    return true;
+  }
+
+  /** On failure nothing is left of it, and its loan is returned. */
+  async #create(shape: SandboxShape, place: Slot, loan: WarmLoan): Promise<WarmSlot> {
+    const { runtime, network, cgroups, folders } = this.#options;
+    const id = randomBytes(16).toString("hex");
     const made = {
       id,
       digest: shapeDigest(shape),
@@ -212,21 +247,11 @@ export class WarmSlots {
         stdoutPath: made.folder.output,
         stderrPath: made.folder.output,
       });
+      return made;
     } catch (error) {
-      // Its image may be gone: not again before it was started once more.
-      this.#shapes.delete(key);
       await this.#remove(made);
       throw error;
     }
-    if (loan.askedBack || this.#isClosed()) {
-      await this.#remove(made);
-      return false;
-    }
-    waiting.slot = made;
-    this.#ready.set(key, [...(this.#ready.get(key) ?? []), made]);
-    outcome("made");
-    log.debug("warm sandbox made", { sandbox: id, program: key });
-    return true;
   }
 
   #isClosed(): boolean {

@@ -17,9 +17,10 @@ import { type ObjectStore, type PutCondition, type StoredObject } from "../store
 import { Buffers } from "./buffers.ts";
 import { S3Connection } from "./connection.ts";
 import { downloadFile } from "./download.ts";
-import { getRange } from "./range.ts";
+import { fetchInto } from "./range.ts";
 import { isConditionFailed, isMissing } from "./failure.ts";
 import { defaultLimits, partBytesFor, type S3Limits } from "./limits.ts";
+import { putPayload } from "./payload.ts";
 import { probe } from "./probe.ts";
 import { multipart, uploadFile } from "./upload.ts";
 
@@ -111,21 +112,25 @@ export class S3Store implements ObjectStore {
     );
   }
 
-  async putBytes(key: string, bytes: ArrayBuffer): Promise<void> {
+  async putBytes(key: string, bytes: ArrayBuffer, lengthBytes = bytes.byteLength): Promise<ArrayBuffer> {
     await this.#about(`writing ${checkKey(key)}`, async ({ client }) => {
-      const command = new PutObjectCommand({
-        ...this.#object(key),
-        Body: new Uint8Array(bytes),
-        ContentLength: bytes.byteLength,
-      });
+      const command = putPayload({ ...this.#object(key), Body: new Uint8Array(bytes, 0, lengthBytes) });
       await client.send(command, this.#connection.large());
-      // Free now, all of it was handed to the kernel: waiting for it makes garbage collections of the whole heap.
-      bytes.transfer(0);
     });
+    // all of it was handed to the kernel
+    return bytes;
   }
 
-  async getRange(key: string, offset: number, lengthBytes: number): Promise<ArrayBuffer> {
-    return this.#about(`reading ${checkKey(key)}`, (connection) => getRange(connection, key, offset, lengthBytes));
+  async getRange(
+    key: string,
+    offset: number,
+    lengthBytes: number,
+    into = new ArrayBuffer(lengthBytes),
+  ): Promise<ArrayBuffer> {
+    await this.#about(`reading ${checkKey(key)}`, (connection) =>
+      fetchInto(connection, key, offset, new Uint8Array(into, 0, lengthBytes)),
+    );
+    return into;
   }
 
   async copy(from: string, to: string): Promise<void> {

@@ -8,6 +8,7 @@ import { type BucketSettings } from "../settings.ts";
 import { folderCredentials } from "./credentials.ts";
 import { isUntrusted, storeFailure } from "./failure.ts";
 import { type S3Limits } from "./limits.ts";
+import { signHeadersOnly } from "./payload.ts";
 import { Retries } from "./retries.ts";
 import { Transport, type Bound } from "./transport.ts";
 
@@ -94,14 +95,11 @@ export class S3Connection {
     }
   }
 
-  /** Under TLS a body needs no sha256 in the signature: half of the CPU time of a PUT. Its CRC is still checked. */
+  /** Under TLS no body needs a sha256 in its signature. */
   #signHeadersOnly(): void {
     this.client.middlewareStack.add(
       (next) => (args) => {
-        const { request } = args;
-        if (typeof request === "object" && request !== null && "headers" in request) {
-          (request.headers as Record<string, string>)["x-amz-content-sha256"] = "UNSIGNED-PAYLOAD";
-        }
+        signHeadersOnly(args);
         return next(args);
       },
       { step: "build", name: "signHeadersOnly" },

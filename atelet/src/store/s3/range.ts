@@ -3,19 +3,6 @@ import { SubstrateError } from "@substrate/lib/errors.ts";
 import { type S3Connection } from "./connection.ts";
 import { isMissing, nameOf } from "./failure.ts";
 
-/** Exactly these bytes of an object. Throws SNAPSHOT_DAMAGED if it does not have them. */
-export async function getRange(
-  connection: S3Connection,
-  key: string,
-  offset: number,
-  lengthBytes: number,
-): Promise<ArrayBuffer> {
-  // every byte of it is written, or nobody gets it
-  const into = Buffer.allocUnsafeSlow(lengthBytes);
-  await fetchInto(connection, key, offset, into);
-  return into.buffer;
-}
-
 /**
  * Fills a place with the bytes of an object from there on. Throws SNAPSHOT_DAMAGED if it does not have them.
  *

@@ -66,12 +66,18 @@ export class S3Thread implements ObjectStore {
     return this.#call("getFile", checkKey(key), path, { sizeBytes: expected.sizeBytes, sha256: expected.sha256 });
   }
 
-  async putBytes(key: string, bytes: ArrayBuffer): Promise<void> {
-    await this.#ask("putBytes", [checkKey(key), bytes], [bytes]);
+  async putBytes(key: string, bytes: ArrayBuffer, lengthBytes = bytes.byteLength): Promise<ArrayBuffer> {
+    // the worker calls the method of the same type
+    return this.#ask("putBytes", [checkKey(key), bytes, lengthBytes], [bytes]) as Promise<ArrayBuffer>;
   }
 
-  async getRange(key: string, offset: number, lengthBytes: number): Promise<ArrayBuffer> {
-    return this.#call("getRange", checkKey(key), offset, lengthBytes);
+  async getRange(
+    key: string,
+    offset: number,
+    lengthBytes: number,
+    into = new ArrayBuffer(lengthBytes),
+  ): Promise<ArrayBuffer> {
+    return this.#ask("getRange", [checkKey(key), offset, lengthBytes, into], [into]) as Promise<ArrayBuffer>;
   }
 
   async copy(from: string, to: string): Promise<void> {

@@ -5,8 +5,6 @@ import {
   CompleteMultipartUploadCommand,
   CreateMultipartUploadCommand,
   HeadObjectCommand,
-  PutObjectCommand,
-  UploadPartCommand,
   type CompletedPart,
 } from "@aws-sdk/client-s3";
 import { SubstrateError } from "@substrate/lib/errors.ts";
@@ -15,6 +13,7 @@ import { type Buffers } from "./buffers.ts";
 import { type S3Connection } from "./connection.ts";
 import { nameOf } from "./failure.ts";
 import { partBytesFor } from "./limits.ts";
+import { putPayload, uploadPart } from "./payload.ts";
 
 /** In an object's metadata: by which upload it came to be. */
 const markName = "substrate-upload";
@@ -52,15 +51,8 @@ async function putWhole(connection: S3Connection, buffers: Buffers, source: Sour
   const { buffer, giveBack } = await buffers.take(source.sizeBytes);
   try {
     await fill(source, buffer, 0);
-    await connection.client.send(
-      new PutObjectCommand({
-        Bucket: connection.settings.bucket,
-        Key: connection.key(source.key),
-        Body: buffer,
-        ContentLength: buffer.length,
-      }),
-      connection.large(),
-    );
+    const object = { Bucket: connection.settings.bucket, Key: connection.key(source.key) };
+    await connection.client.send(putPayload({ ...object, Body: buffer }), connection.large());
     return { sizeBytes: buffer.length, sha256: createHash("sha256").update(buffer).digest("hex") };
   } finally {
     giveBack();
@@ -118,7 +110,7 @@ async function sendPart(
   signal: AbortSignal,
 ): Promise<CompletedPart> {
   const sent = await connection.client.send(
-    new UploadPartCommand({ ...target, PartNumber: number, Body: body, ContentLength: body.length }),
+    uploadPart({ ...target, PartNumber: number, Body: body }),
     connection.large(signal),
   );
   // What the server answered: never what it lists, which may be a part that was cut.
