@@ -18,6 +18,8 @@ export interface TransferOptions {
   mib: number;
   /** Of the link to the store; 0: straight. */
   mibPerSecond: number;
+  /** Of its round trip. */
+  delayMs: number;
   say: (line: string) => void;
 }
 
@@ -53,12 +55,12 @@ const CLOCK_TICKS_PER_SECOND = 100;
  * What a memory image costs on its way to a bucket and back, without sandboxes: the engine of pages, the snapshot store
  * and the driver in this process, random memory that nothing is shared of, beside one curl.
  */
-export async function transfer({ rounds, mib, mibPerSecond, say }: TransferOptions): Promise<TransferResult> {
+export async function transfer({ rounds, mib, mibPerSecond, delayMs, say }: TransferOptions): Promise<TransferResult> {
   const dir = await mkdtemp(join(tmpdir(), "bench-transfer-"));
   const server = await S3Server.start(dir);
   const link = await Link.start(server.port);
-  await link.shape({ mibPerSecond, delayMs: 0 });
-  const port = mibPerSecond === 0 ? server.port : link.port;
+  await link.shape({ mibPerSecond, delayMs });
+  const port = mibPerSecond === 0 && delayMs === 0 ? server.port : link.port;
   const bucket = await S3Thread.open(server.settings({ port }));
   const engine = new PageEngine();
   const { bucket: name } = server;
