@@ -9,6 +9,7 @@ import { pages, type PagesResult } from "./pages.ts";
 import { s3, type S3Result } from "./s3.ts";
 import { snapshots, type SnapshotsResult } from "./snapshots/snapshots.ts";
 import { starts, type StartsResult } from "./starts.ts";
+import { transfer, type TransferResult } from "./transfer.ts";
 
 const usage = `npm run bench -- NAME [--json FILE]
 
@@ -26,6 +27,8 @@ const usage = `npm run bench -- NAME [--json FILE]
             page tables, packs and indexes on images of real programs, one for each round
   s3 [--rounds N] [--quick]
             the driver of buckets beside curl, near and through a round trip of 20 ms
+  transfer [--rounds N] [--mib N] [--link MIB/S] [--delay MS]
+            a memory image to a bucket and back, without sandboxes, straight or through a link: CPU by thread
 
 Ctrl-C ends it and removes what it has made.
 `;
@@ -36,6 +39,9 @@ const { values, positionals } = parseArgs({
     json: { type: "string" },
     rounds: { type: "string" },
     "max-mib": { type: "string", default: "1000" },
+    mib: { type: "string", default: "1000" },
+    link: { type: "string", default: "0" },
+    delay: { type: "string", default: "0" },
     quick: { type: "boolean", default: false },
     users: { type: "string", default: "6" },
     minutes: { type: "string", default: "20" },
@@ -43,7 +49,8 @@ const { values, positionals } = parseArgs({
   },
 });
 
-type Result = BurninResult | LoopResult | PagesResult | S3Result | SnapshotsResult | StartsResult | ClusterResult;
+type Result =
+  BurninResult | LoopResult | PagesResult | S3Result | SnapshotsResult | StartsResult | ClusterResult | TransferResult;
 
 function say(line: string): void {
   console.log(line);
@@ -60,6 +67,10 @@ function measured(name: string | undefined, signal: AbortSignal): Promise<Result
   if (name === "starts") return starts({ rounds, say, signal });
   if (name === "pages") return pages({ generations: quick ? 4 : Math.max(8, rounds), say, signal });
   if (name === "s3") return s3({ rounds, quick, say, signal });
+  if (name === "transfer") {
+    const [mib, mibPerSecond, delayMs] = [Number(values.mib), Number(values.link), Number(values.delay)];
+    return transfer({ rounds, mib, mibPerSecond, delayMs, say, signal });
+  }
   throw new Error(usage);
 }
 

@@ -21,6 +21,8 @@ export interface TransferOptions {
   /** Of its round trip. */
   delayMs: number;
   say: (line: string) => void;
+  /** Between two rounds. */
+  signal: AbortSignal;
 }
 
 const WAYS = ["table", "upload", "download"] as const;
@@ -55,7 +57,14 @@ const CLOCK_TICKS_PER_SECOND = 100;
  * What a memory image costs on its way to a bucket and back, without sandboxes: the engine of pages, the snapshot store
  * and the driver in this process, random memory that nothing is shared of, beside one curl.
  */
-export async function transfer({ rounds, mib, mibPerSecond, delayMs, say }: TransferOptions): Promise<TransferResult> {
+export async function transfer({
+  rounds,
+  mib,
+  mibPerSecond,
+  delayMs,
+  say,
+  signal,
+}: TransferOptions): Promise<TransferResult> {
   const dir = await mkdtemp(join(tmpdir(), "bench-transfer-"));
   const server = await S3Server.start(dir);
   const link = await Link.start(server.port);
@@ -83,6 +92,7 @@ export async function transfer({ rounds, mib, mibPerSecond, delayMs, say }: Tran
     const sha256 = writeRandom(join(image, "pages.img"), mib);
     const store = new ObjectSnapshotStore(bucket, engine);
     for (let round = 0; round < rounds; round += 1) {
+      signal.throwIfAborted();
       add("plain upload", await plainly(() => plain.upload(mib, port)));
       add("plain download", await plainly(() => plain.download(mib, port)));
       const prefix = prefixOf(`actor-${round}`);
