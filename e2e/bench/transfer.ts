@@ -73,7 +73,11 @@ export async function transfer({
   const bucket = await S3Thread.open(server.settings({ port }));
   const engine = new PageEngine();
   const { bucket: name } = server;
-  const plain = new PlainClient({ bucket: name, accessKeyId: "key", secretAccessKey: "hush" }, join(dir, "plain"), signal);
+  const plain = new PlainClient(
+    { bucket: name, accessKeyId: "key", secretAccessKey: "hush" },
+    join(dir, "plain"),
+    signal,
+  );
   const spent = new Map<string, Spent[]>();
   const add = (way: string, one: Spent): void => {
     spent.set(way, [...(spent.get(way) ?? []), one]);

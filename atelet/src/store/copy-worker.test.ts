@@ -50,13 +50,13 @@ it("R23: all of a file is synced before a store is told that it is written, and 
   const sizeBytes = 20 << 20;
   const from = join(dir, "from");
   await writeFile(from, Buffer.alloc(sizeBytes, 7));
-  const bytes = new Uint8Array(sizeBytes).fill(7).buffer;
+  const memory = new Uint8Array(sizeBytes).fill(7).buffer;
   const done = ["synced 20971520", "answered"];
   expect(asked({ kind: "copy", from, to: join(dir, "copy"), durable: true })).toMatchObject({
     log: done,
     answer: { done: { sizeBytes } },
   });
-  expect(asked({ kind: "write", to: join(dir, "written"), bytes }).log).toEqual(done);
+  expect(asked({ kind: "write", to: join(dir, "written"), memory, lengthBytes: sizeBytes }).log).toEqual(done);
   expect(asked({ kind: "copy", from, to: join(dir, "fetched"), durable: false }).log).toEqual(["answered"]);
   for (const name of ["copy", "written", "fetched"]) {
     expect((await readFile(join(dir, name))).equals(await readFile(from)), name).toBe(true);
