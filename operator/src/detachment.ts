@@ -16,6 +16,8 @@ import { isBehindFloor } from "./ties.ts";
 const retryMs = 250;
 /** How long the node has for removing older generations from the store before it is asked to let go nevertheless. */
 const collectWithinMs = 30_000;
+/** Clocks of nodes may differ by so much. */
+const skewMs = 60_000;
 
 export interface DetachmentOptions {
   assignments: Assignments;
@@ -47,8 +49,9 @@ export class Detachment {
     // otherwise the status would go on showing what the node removes just before it lets go
     const collectMs = report.generations.length > history ? collectWithinMs : 0;
     const delayMs = Math.max(leaves ? 0 : parseDurationMs(detachDelay), collectMs);
-    const dueMs = Number(newest?.completedUnixMs ?? 0n) + delayMs;
-    if (dueMs > Date.now()) return dueMs - Date.now();
+    const storedForMs = Date.now() - Number(newest?.completedUnixMs ?? 0n);
+    // what was stored long after now was stored before the clock was put back: nobody knows how long ago
+    if (storedForMs > -skewMs && storedForMs < delayMs) return delayMs - storedForMs;
     // afterwards nobody reports any more: the objects must say all before
     if (!this.#isToldOf(actor, report.generations)) return retryMs;
     await this.#letGo(actor, link);

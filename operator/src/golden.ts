@@ -21,6 +21,7 @@ import {
   storedFacts,
 } from "./snapshot-writer.ts";
 import { type ReadyTrial, type Trials } from "./trials.ts";
+import { Rest } from "./rest.ts";
 
 export interface GoldenOptions {
   client: KubeClient;
@@ -63,7 +64,7 @@ function goldenName(templateName: string, revision: string): string {
 export class Golden {
   readonly #options: GoldenOptions;
   /** By the Template's uid: failures in a row, and when the next try is due. */
-  readonly #rests = new Map<string, { failures: number; untilUnixMs: number }>();
+  readonly #rests = new Map<string, { failures: number; rest: Rest }>();
 
   constructor(options: GoldenOptions) {
     this.#options = options;
@@ -112,7 +113,7 @@ export class Golden {
     const why = goldenFailure === "" ? "the node does not say what it kept" : goldenFailure;
     const failures = (this.#rests.get(uid)?.failures ?? 0) + 1;
     const restMs = Math.min(lastRestMs, firstRestMs * 2 ** Math.min(failures - 1, 20));
-    this.#rests.set(uid, { failures, untilUnixMs: Date.now() + restMs });
+    this.#rests.set(uid, { failures, rest: new Rest(restMs) });
     const failed = { ...facts, storageState: "SNAPSHOT_STORAGE_STATE_FAILED" } as const;
     await writer.status(snapshot, failed, failedConditions({ reason: "GoldenFailed", message: why }));
     const message = `Revision ${revision} runs, but could not be kept as a golden snapshot: ${why}`;
@@ -173,10 +174,13 @@ export class Golden {
       case "SNAPSHOT_STORAGE_STATE_FAILED":
       case "SNAPSHOT_STORAGE_STATE_LOST": {
         const why = snapshot.status.conditions?.find(({ type }) => type === "Ready")?.message ?? "no reason is known";
-        const untilUnixMs = this.#rests.get(template.metadata.uid ?? "")?.untilUnixMs ?? 0;
-        const leftMs = untilUnixMs - Date.now();
-        if (leftMs <= 0) await this.#delete(snapshot);
-        const next = leftMs <= 0 ? "it is taken again now" : `it is taken again at ${isoSeconds(untilUnixMs)}`;
+        const rest = this.#rests.get(template.metadata.uid ?? "")?.rest;
+        const leftMs = rest?.leftMs ?? 0;
+        if (leftMs === 0) await this.#delete(snapshot);
+        const next =
+          rest === undefined || leftMs === 0
+            ? "it is taken again now"
+            : `it is taken again at ${isoSeconds(rest.untilUnixMs)}`;
         return {
           ...no({ reason: "GoldenFailed", message: `${why}; ${next}` }),
           requeueAfterMs: Math.max(leftMs, 1_000),
@@ -222,11 +226,11 @@ export class Golden {
         trials.forget(key);
         return { ...pending(revision), requeueAfterMs: 0 };
       case "failed": {
-        const { error, retryAtUnixMs } = outcome;
-        const next = retryAtUnixMs === undefined ? "" : `; it is tried again at ${isoSeconds(retryAtUnixMs)}`;
+        const { error, rest } = outcome;
+        const next = rest === undefined ? "" : `; it is tried again at ${isoSeconds(rest.untilUnixMs)}`;
         const trouble = { reason: reasonOf(error.code), message: `Its run to be kept failed: ${error.message}${next}` };
-        if (retryAtUnixMs === undefined) return no(trouble);
-        return { ...no(trouble), requeueAfterMs: Math.max(0, retryAtUnixMs - Date.now()) };
+        if (rest === undefined) return no(trouble);
+        return { ...no(trouble), requeueAfterMs: rest.leftMs };
       }
     }
   }

@@ -153,19 +153,18 @@ export class TemplateReconciler {
     template: Template,
     revision: string,
     part: ProgramPart,
-    { error, retryAtUnixMs }: FailedTrial,
+    { error, rest }: FailedTrial,
   ): Promise<ReconcileResult> {
     const next =
-      retryAtUnixMs === undefined
+      rest === undefined
         ? "it is not tried again before the Template changes"
-        : `it is tried again at ${isoSeconds(retryAtUnixMs)}`;
+        : `it is tried again at ${isoSeconds(rest.untilUnixMs)}`;
     const message = `${trialFailure(part, error)}; ${next}`;
     await this.#write(template, revision, { phase: "Failed", reason: reasonOf(error.code), message });
     await this.#options.golden.abandon(template);
-    if (retryAtUnixMs === undefined) return {};
-    const leftMs = retryAtUnixMs - Date.now();
+    if (rest === undefined) return {};
     // due, but there is no node to try it now
-    return { requeueAfterMs: leftMs > 0 ? leftMs : noNodeRetryMs };
+    return { requeueAfterMs: rest.leftMs > 0 ? rest.leftMs : noNodeRetryMs };
   }
 
   async #write(template: Template, revision: string, verdict: Verdict): Promise<void> {

@@ -23,7 +23,7 @@ function failing(code: "IMAGE_UNAVAILABLE" | "INVALID") {
   } as unknown as AteletLink;
   const log = createLogger("test", "error");
   log.silent = true;
-  const trials = new Trials({ log, now: () => clock.nowMs });
+  const trials = new Trials({ log, monotonicMs: () => clock.nowMs });
   const look = async (key = "t1/r1/1") => {
     const outcome = trials.ensure(key, link, trial, () => undefined);
     await turn();
@@ -37,12 +37,12 @@ describe("Trials", () => {
     const { clock, look } = failing("IMAGE_UNAVAILABLE");
     expect(await look()).toMatchObject({ kind: "running" });
     for (let i = 0; i < 5; i++) {
-      expect(await look()).toMatchObject({ kind: "failed", failures: 1, retryAtUnixMs: 1_005_000 });
+      expect(await look()).toMatchObject({ kind: "failed", failures: 1, rest: { leftMs: 5_000 } });
     }
     expect(clock.tries).toBe(1);
     clock.nowMs = 1_005_000;
     expect(await look()).toMatchObject({ kind: "running" });
-    expect(await look()).toMatchObject({ kind: "failed", failures: 2, retryAtUnixMs: 1_015_000 });
+    expect(await look()).toMatchObject({ kind: "failed", failures: 2, rest: { leftMs: 10_000 } });
     expect(clock.tries).toBe(2);
   });
 
@@ -50,7 +50,7 @@ describe("Trials", () => {
     const { clock, look } = failing("INVALID");
     await look();
     clock.nowMs += 24 * 3_600_000;
-    expect(await look()).toMatchObject({ kind: "failed", retryAtUnixMs: undefined });
+    expect(await look()).toMatchObject({ kind: "failed", rest: undefined });
     expect(clock.tries).toBe(1);
     await look("t1/r2/2");
     expect(clock.tries).toBe(2);

@@ -8,14 +8,15 @@ import {
 import { type Logger } from "@substrate/lib/log.ts";
 import { type AteletLink } from "./atelet-link.ts";
 import { missingSecretRetryMs } from "./environment.ts";
+import { Rest } from "./rest.ts";
 
 export interface FailedTrial {
   kind: "failed";
   error: SubstrateError;
   /** Failures of this program in a row. */
   failures: number;
-  /** When the next try is due; undefined: only another program can do better. */
-  retryAtUnixMs: number | undefined;
+  /** Until the next try; undefined: only another program can do better. */
+  rest: Rest | undefined;
 }
 
 export interface ReadyTrial {
@@ -41,8 +42,8 @@ export interface TrialRun {
 
 export interface TrialsOptions {
   log: Logger;
-  /** Default Date.now. */
-  now?: () => number;
+  /** Default performance.now. */
+  monotonicMs?: () => number;
 }
 
 /** A pull of a large image on a slow line, and the start of the program. */
@@ -78,11 +79,11 @@ export class Trials {
   /** Runs under way whose state is to be kept, by the uid of the Snapshot object. */
   readonly #taking = new Map<string, AbortController>();
   readonly #log: Logger;
-  readonly #now: () => number;
+  readonly #monotonicMs: () => number;
 
-  constructor({ log, now }: TrialsOptions) {
+  constructor({ log, monotonicMs = () => performance.now() }: TrialsOptions) {
     this.#log = log;
-    this.#now = now ?? Date.now;
+    this.#monotonicMs = monotonicMs;
   }
 
   /**
@@ -130,7 +131,7 @@ export class Trials {
   }
 
   #isDue(outcome: TrialOutcome): boolean {
-    return outcome.kind === "failed" && outcome.retryAtUnixMs !== undefined && this.#now() >= outcome.retryAtUnixMs;
+    return outcome.kind === "failed" && outcome.rest?.leftMs === 0;
   }
 
   async #run(link: AteletLink, trial: TrialRun, failedBefore: number): Promise<TrialOutcome> {
@@ -150,8 +151,8 @@ export class Trials {
       const restMs = restAfterMs(error.code, failures);
       const { templateName, revision } = program;
       this.#log.warn("trial run failed", { template: templateName, revision, failures, restMs, error });
-      const retryAtUnixMs = restMs === undefined ? undefined : this.#now() + restMs;
-      return { kind: "failed", error, failures, retryAtUnixMs };
+      const rest = restMs === undefined ? undefined : new Rest(restMs, this.#monotonicMs);
+      return { kind: "failed", error, failures, rest };
     } finally {
       if (prefix !== undefined) this.#taking.delete(prefix.uid);
     }

@@ -9,13 +9,17 @@ import { type Program } from "./record.ts";
 import { type StartFrom } from "./start-from.ts";
 import { assignment, clusterUid, key, program, TestNode } from "./test-node.ts";
 
+const monotonicMs = performance.now.bind(performance);
+let passedMs = 0;
 let node: TestNode;
 beforeEach(async () => {
   vi.useFakeTimers({ toFake: ["Date"] });
+  vi.spyOn(performance, "now").mockImplementation(() => monotonicMs() + passedMs);
   node = await TestNode.create();
 });
 afterEach(async () => {
   vi.useRealTimers();
+  vi.restoreAllMocks();
   await node.stop();
 });
 
@@ -51,6 +55,7 @@ async function savedTimes(n: number, mode: "ASYNC" | "SYNC" = "SYNC", changes: P
 /** The pause after a failure passes. */
 function later(ms = 5000): void {
   vi.setSystemTime(Date.now() + ms);
+  passedMs += ms;
 }
 
 async function crashAtOnce(actor: Actor, code = 3): Promise<void> {

@@ -8,6 +8,7 @@ export class RestartBackOff {
   lastFailure = "";
   readonly #ended: () => void;
   #failures = 0;
+  /** Monotonic clock. */
   #untilMs = 0;
 
   /** @param ended called when a pause is over. */
@@ -17,7 +18,7 @@ export class RestartBackOff {
 
   /** How long no restart is tried, in ms. */
   waitMs(): number {
-    return Math.max(0, this.#untilMs - Date.now());
+    return Math.max(0, this.#untilMs - performance.now());
   }
 
   /** Begins anew. */
@@ -32,7 +33,7 @@ export class RestartBackOff {
     // The first failure after a good life is tried again at once: somebody may be waiting.
     const pauseMs = this.#failures === 0 ? 0 : Math.min(FIRST_MS * 2 ** this.#failures, LAST_MS);
     this.#failures += 1;
-    this.#untilMs = Date.now() + pauseMs;
+    this.#untilMs = performance.now() + pauseMs;
     this.lastFailure = message;
     if (pauseMs > 0) setTimeout(this.#ended, pauseMs + 1).unref();
   }

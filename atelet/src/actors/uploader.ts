@@ -47,6 +47,7 @@ export class Uploader {
   #running: Promise<void> | undefined;
   #uploading: number | undefined;
   #failures = 0;
+  /** Monotonic clock. */
   #notBeforeMs = 0;
   #stopped = false;
   #paused = 0;
@@ -66,7 +67,7 @@ export class Uploader {
     if (this.#stopped || signal.aborted || this.#paused > 0 || this.#running !== undefined) return;
     const dueMs = this.#dueMs();
     if (dueMs === undefined) return;
-    const waitMs = Math.max(dueMs - Date.now(), this.#notBeforeMs - Date.now(), 0);
+    const waitMs = Math.max(dueMs - Date.now(), this.#notBeforeMs - performance.now(), 0);
     this.#timer = setTimeout(() => {
       this.#start();
     }, waitMs);
@@ -148,9 +149,12 @@ export class Uploader {
     const target = this.#target();
     if (target === undefined) return this.isCollecting || this.#outdated.hasPacks ? 0 : undefined;
     if (this.#waiters.length > 0 || this.#undelayed >= target.generation) return 0;
+    const nowMs = Date.now();
     return Math.min(
       target.createdAtMs + record.program.uploadDelayMs,
       record.oldestUnsavedMs + record.program.uploadWithinMs,
+      // what was made in the future was made before the clock was put back
+      nowMs + record.program.uploadDelayMs,
     );
   }
 
@@ -306,7 +310,7 @@ export class Uploader {
   #pause(): number {
     const pauseMs = Math.min(FIRST_RETRY_MS * 2 ** this.#failures, LAST_RETRY_MS);
     this.#failures += 1;
-    this.#notBeforeMs = Date.now() + pauseMs;
+    this.#notBeforeMs = performance.now() + pauseMs;
     return pauseMs;
   }
 

@@ -125,11 +125,11 @@ export class CgroupsV1 implements Cgroups {
 
   /** Moves until nothing is left: a process may fork between the read of the list and its own move. */
   async #move(controller: string, from: string, to: string): Promise<void> {
-    const deadline = Date.now() + moveTimeoutMs;
+    const deadlineMs = performance.now() + moveTimeoutMs;
     for (;;) {
       const pids = await processesIn(this.#folder(controller, from));
       if (pids.length === 0) return;
-      if (Date.now() > deadline) {
+      if (performance.now() > deadlineMs) {
         throw new SubstrateError("INTERNAL", `cgroup ${from} (${controller}) still has processes after moving them`);
       }
       for (const pid of pids) await this.#enter(controller, to, pid);

@@ -73,7 +73,7 @@ export class ImageStore implements Images {
     this.#options = options;
     this.#folder = own.folder;
     this.#bootId = own.bootId;
-    this.#usedMs = new Map(own.found.map((digest) => [digest, Date.now()]));
+    this.#usedMs = new Map(own.found.map((digest) => [digest, performance.now()]));
     this.#registry = new Registry(options);
   }
 
@@ -108,14 +108,14 @@ export class ImageStore implements Images {
   async local(digest: string): Promise<UnpackedImage | undefined> {
     const known = this.#known.get(digest);
     if (known) {
-      this.#usedMs.set(known.digest, Date.now());
+      this.#usedMs.set(known.digest, performance.now());
       return known;
     }
     this.#looking += 1;
     try {
       const image = (await this.#load(digest)) ?? (await this.#loadByIndex(digest));
       if (image) this.#known.set(digest, image);
-      if (image) this.#usedMs.set(image.digest, Date.now());
+      if (image) this.#usedMs.set(image.digest, performance.now());
       return image;
     } finally {
       this.#looking -= 1;
@@ -125,7 +125,7 @@ export class ImageStore implements Images {
   /** Images that nobody has asked for in so long; what is asked for again is pulled again. */
   removables(isInUse: (image: { digest: string; dir: string }) => boolean, minUnusedMs: number): Removable[] {
     const mayGo = (digest: string): boolean =>
-      Date.now() - (this.#usedMs.get(digest) ?? Infinity) >= minUnusedMs &&
+      performance.now() - (this.#usedMs.get(digest) ?? Infinity) >= minUnusedMs &&
       this.#looking === 0 &&
       this.#underWay.size === 0 &&
       !isInUse({ digest, dir: this.#path(digest) });

@@ -107,7 +107,7 @@ export class Origins {
   /** What an earlier atelet left is used on. */
   async load(): Promise<void> {
     for (const [uid, record] of await this.#folder.load()) {
-      this.#entries.set(uid, { record, holders: 0, lastUsedMs: Date.now() });
+      this.#entries.set(uid, { record, holders: 0, lastUsedMs: performance.now() });
     }
     this.#options.count(this.#entries.size);
     void this.#watch();
@@ -184,7 +184,7 @@ export class Origins {
   }
 
   /** Removes what is not needed any more; called from time to time. */
-  async sweep(nowMs = Date.now()): Promise<void> {
+  async sweep(nowMs = performance.now()): Promise<void> {
     const going = this.#unused().filter(
       ([, { record, lastUsedMs }], index) => record.doomed || (index >= KEEP && nowMs - lastUsedMs > KEEP_MS),
     );
@@ -203,7 +203,7 @@ export class Origins {
         if (!held) return;
         held = false;
         entry.holders -= 1;
-        entry.lastUsedMs = Date.now();
+        entry.lastUsedMs = performance.now();
         if (entry.record.doomed && entry.holders === 0) await this.sweep();
       },
     };
@@ -264,7 +264,7 @@ export class Origins {
   }
 
   /** Those that nobody uses and that are in a store, the ones that were used last at the end. */
-  removables(minUnusedMs: number, nowMs = Date.now()): Removable[] {
+  removables(minUnusedMs: number, nowMs = performance.now()): Removable[] {
     return this.#unused()
       .filter(([, { lastUsedMs }]) => nowMs - lastUsedMs >= minUnusedMs)
       .reverse()
@@ -316,7 +316,7 @@ export class Origins {
       const { facts, digests, placed } = await fill(dir);
       const record = await this.#folder.commit(uid, facts, digests);
       placed?.(this.#folder.imageDir(uid));
-      const entry: Entry = { record, holders: 0, lastUsedMs: Date.now() };
+      const entry: Entry = { record, holders: 0, lastUsedMs: performance.now() };
       this.#entries.set(uid, entry);
       this.#options.count(this.#entries.size);
       return entry;

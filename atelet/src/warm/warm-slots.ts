@@ -76,7 +76,7 @@ export class WarmSlots {
   started({ key, shape }: WarmProgram): void {
     if (this.#options.most === 0 || this.#closed) return;
     this.#shapes.set(key, shape);
-    this.#demand.started(key, Date.now());
+    this.#demand.started(key, performance.now());
     this.fill();
   }
 
@@ -142,8 +142,8 @@ export class WarmSlots {
     try {
       while (this.#again && !this.#closed) {
         this.#again = false;
-        this.#demand.prune(Date.now());
-        const wanted = this.#demand.wanted(Date.now(), most);
+        this.#demand.prune(performance.now());
+        const wanted = this.#demand.wanted(performance.now(), most);
         await this.#removeSurplus(wanted);
         for (const [key, count] of wanted) {
           while (this.#shapes.has(key) && (this.#ready.get(key)?.length ?? 0) < count) {
@@ -162,7 +162,7 @@ export class WarmSlots {
   /** Programs go out of use by themselves, memory may be free again, and what waits may die. */
   #lookLater(): void {
     clearTimeout(this.#timer);
-    if (this.#closed || (!this.#demand.prune(Date.now()) && this.count === 0)) return;
+    if (this.#closed || (!this.#demand.prune(performance.now()) && this.count === 0)) return;
     this.#timer = setTimeout(() => {
       this.fill();
     }, LOOK_EVERY_MS).unref();

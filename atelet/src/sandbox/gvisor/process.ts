@@ -87,12 +87,12 @@ export async function waitGone(
   processes: readonly ProcessIdentity[],
   timeoutMs: number,
 ): Promise<readonly ProcessIdentity[]> {
-  const deadline = Date.now() + timeoutMs;
+  const deadlineMs = performance.now() + timeoutMs;
   let left = processes;
   for (let delayMs = 1; ; delayMs = Math.min(delayMs * 2, 50)) {
     const alive = await Promise.all(left.map(isAlive));
     left = left.filter((_, index) => alive[index]);
-    if (left.length === 0 || Date.now() >= deadline) return left;
+    if (left.length === 0 || performance.now() >= deadlineMs) return left;
     await sleep(delayMs);
   }
 }
