@@ -18,6 +18,7 @@ const network = new NftActorNetwork({
   denyCidrs: ["198.51.100.128/25"],
   poolSize: 2,
   reservedPorts: [],
+  forgetAfterMs: 50,
   log: createLogger("network-driver", "warn"),
 });
 

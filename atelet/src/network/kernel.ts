@@ -1,5 +1,11 @@
 import { closeSync, existsSync, openSync, unlinkSync, writeFileSync } from "node:fs";
-import { deleteConnection, listConnections, type TupleSide } from "./conntrack.ts";
+import {
+  deleteConnection,
+  inboundConnection,
+  listConnections,
+  listConnectionsTo,
+  type TupleSide,
+} from "./conntrack.ts";
 import { indexOf, interior, linkNameOf } from "./interior.ts";
 import { type Linux, type NetlinkSocket } from "./linux.ts";
 import { decode, encode, type NetlinkMessage, NetlinkError } from "./netlink.ts";
@@ -143,6 +149,24 @@ export class Kernel {
           const message = deleteConnection(listed, side, nodeAddress);
           if (message !== undefined) unlessErrno(enoent, () => ask(socket, [message]));
         }
+      }
+    } finally {
+      socket.close();
+    }
+  }
+
+  /**
+   * Connections from outside to `podAddress` that an actor's address answers: those to these ports, or to any port if none
+   * are given. For many at once, as the kernel looks through its whole table each time, some 10 ms.
+   */
+  forgetInbound(podAddress: string, of: ReadonlyMap<string, readonly number[] | undefined>): void {
+    const socket = this.#linux.netlinkSocket("netfilter");
+    try {
+      for (const listed of ask(socket, [listConnectionsTo(podAddress)])) {
+        const found = inboundConnection(listed);
+        if (found === undefined || !of.has(found.answeredBy)) continue;
+        if (of.get(found.answeredBy)?.includes(found.port) === false) continue;
+        unlessErrno(enoent, () => ask(socket, [found.deletion]));
       }
     } finally {
       socket.close();

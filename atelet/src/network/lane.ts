@@ -14,6 +14,7 @@ type Method =
   | "putAddress"
   | "routeAddress"
   | "forgetConnections"
+  | "forgetInbound"
   | "destroySlot";
 
 export interface LaneRequest {

@@ -28,8 +28,16 @@ export interface NftActorNetworkOptions {
   poolSize: number;
   /** Ports on which this pod itself listens: never given to an actor. */
   reservedPorts: readonly number[];
+  /** See FORGET_AFTER_MS, the default. */
+  forgetAfterMs?: number;
   log: Logger;
 }
+
+/**
+ * How long after an actor fell asleep the kernel forgets what routers began with it: of all that did meanwhile at once.
+ * Long before its outer ports are used again (portRestSeconds).
+ */
+const FORGET_AFTER_MS = 5000;
 
 /**
  * Forwarding between pod and slots; rewritten addresses must not meet the reverse-path check. Every packet of a peer of
@@ -59,6 +67,9 @@ export class NftActorNetwork implements ActorNetwork {
   readonly #addresses = new Map<number, string | undefined>();
   readonly #parked = new ParkedAddresses(MAX_PARKED);
   readonly #published = new Map<number, rules.Mapping[]>();
+  /** Node addresses of actors that fell asleep, with the outer ports that they had then. */
+  #toForget = new Map<string, number[]>();
+  #forgetting: NodeJS.Timeout | undefined;
   #lastIndex = randomInt(maxIndex);
   #mtu = 0;
   #routersBefore: readonly string[] = [];
@@ -116,7 +127,7 @@ export class NftActorNetwork implements ActorNetwork {
     const published = this.#published.get(index) ?? [];
     await this.#unpublish(index);
     // Their peers, the routers, have let them go, and their outer ports will be another actor's one day.
-    if (published.length > 0) await this.#forget(nodeAddress, ["reply"]);
+    if (published.length > 0) this.#forgetLater(nodeAddress, published);
     const mark = markOf(image, this.#options.podAddress, Date.now());
     await this.#nft(index, "park the address of", rules.park(linkNameOf(index), nodeAddress, mark));
     this.#addresses.set(index, undefined);
@@ -194,6 +205,7 @@ export class NftActorNetwork implements ActorNetwork {
   }
 
   async close(): Promise<void> {
+    clearTimeout(this.#forgetting);
     await this.#pool.close();
     await Promise.all([this.#quick.close(), this.#slow.close()]);
   }
@@ -229,6 +241,26 @@ export class NftActorNetwork implements ActorNetwork {
 
   async #forget(nodeAddress: string, sides: readonly TupleSide[]): Promise<void> {
     await this.#quick.call(`connections of ${nodeAddress}`, "forgetConnections", nodeAddress, sides);
+  }
+
+  #forgetLater(nodeAddress: string, published: readonly rules.Mapping[]): void {
+    const ports = published.map(({ outerPort }) => outerPort);
+    this.#toForget.set(nodeAddress, [...(this.#toForget.get(nodeAddress) ?? []), ...ports]);
+    this.#forgetting ??= setTimeout(() => {
+      this.#forgetting = undefined;
+      const of = this.#toForget;
+      this.#toForget = new Map();
+      this.#forgetInbound(of).catch((error: unknown) => {
+        this.#log.warn("connections to ports of sleeping actors could not be forgotten; they end by themselves", {
+          error,
+        });
+      });
+    }, this.#options.forgetAfterMs ?? FORGET_AFTER_MS).unref();
+  }
+
+  async #forgetInbound(of: ReadonlyMap<string, readonly number[] | undefined>): Promise<void> {
+    if (of.size === 0) return;
+    await this.#slow.call("connections of sleeping actors", "forgetInbound", this.#options.podAddress, of);
   }
 
   /** Its connections go first: what is tracked and asleep no more would be sent on. */
@@ -299,6 +331,8 @@ export class NftActorNetwork implements ActorNetwork {
       await this.#drop(this.#parked.add({ actor, generation, epoch, nodeAddress }));
     }
     await this.#drop(this.#parked.keepOnly(keep));
+    // The last atelet may have ended before it did this.
+    await this.#forgetInbound(new Map(this.#parked.addresses().map((address) => [address, undefined])));
   }
 
   async #takeOverSlots(state: KernelState, keep: ReadonlySet<number>): Promise<void> {

@@ -33,6 +33,10 @@ export class ParkedAddresses {
     return this.#byActor.size;
   }
 
+  addresses(): string[] {
+    return [...this.#byActor.values()].map(({ nodeAddress }) => nodeAddress);
+  }
+
   has(nodeAddress: string): boolean {
     return [...this.#byActor.values()].some((parked) => parked.nodeAddress === nodeAddress);
   }
