@@ -21,6 +21,8 @@ export interface SuspendOptions {
   force: boolean;
   /** Default: the Template's onSuspend. */
   fidelity?: SnapshotFidelity;
+  /** The actor was read from the API server for this very suspend; else it is read once more. */
+  justRead?: boolean;
 }
 
 type SnapshotFidelity = keyof typeof wireFidelity;
@@ -81,7 +83,8 @@ export class Suspender {
       deadlineMs: performance.now() + drainMs + checkpointMarginMs + uploadMs,
     };
     for (let outages = 0; ; outages += 1) {
-      const outage = await this.#suspendOnce(known, attempt);
+      const current = outages === 0 && options.justRead === true ? known : await this.#read(known);
+      const outage = await this.#suspendOnce(current, attempt);
       if (outage === undefined) return;
       if (outages === maxOutages || performance.now() >= attempt.deadlineMs) throw outage;
       this.#options.log.info("suspend is tried again", { actor: keyOf(known), operationId, outages, error: outage });
@@ -89,13 +92,18 @@ export class Suspender {
     }
   }
 
+  async #read(known: Actor): Promise<Actor> {
+    const { name, namespace, uid } = known.metadata;
+    const actor = await this.#options.client.get(actors, name, namespace);
+    if (actor?.metadata.uid === uid) return actor;
+    throw new SubstrateError("UNKNOWN_ACTOR", `Actor ${keyOf(known)} does not exist any more`);
+  }
+
   /** @returns an error that passes when the node's atelet is back; undefined when all is done. */
-  async #suspendOnce(known: Actor, attempt: SuspendAttempt): Promise<SubstrateError | undefined> {
-    const { client, waker } = this.#options;
-    const key = keyOf(known);
-    const { name, namespace, uid = "" } = known.metadata;
-    const actor = await client.get(actors, name, namespace);
-    if (actor?.metadata.uid !== uid) throw new SubstrateError("UNKNOWN_ACTOR", `Actor ${key} does not exist any more`);
+  async #suspendOnce(actor: Actor, attempt: SuspendAttempt): Promise<SubstrateError | undefined> {
+    const { waker } = this.#options;
+    const key = keyOf(actor);
+    const { uid = "" } = actor.metadata;
     const assignment = actor.status?.assignment;
     // nobody holds it: it sleeps, and a node only lets go of what is in the store
     if (actor.metadata.deletionTimestamp !== undefined) throw beingDeleted(key);

@@ -65,7 +65,7 @@ export function suspendHandler({ operations, leadership, log }: VerbOptions): Ha
         `Actor ${keyOf(request.actor)} is kept running by spec.state: Running; ${fix}`,
       );
     }
-    accept(request, operations.suspend(request.actor, options), log);
+    accept(request, operations.suspend(request.actor, { ...options, justRead: true }), log);
   };
 }
 

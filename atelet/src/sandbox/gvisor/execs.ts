@@ -50,7 +50,7 @@ export class Execs {
       return id === undefined ? [] : [{ process, id }];
     });
     const clients = left.map(({ process }) => process);
-    await Promise.all(clients.map(kill));
+    clients.forEach(kill);
     await waitGone(clients, timeoutMs);
     for (const id of new Set(left.map((exec) => exec.id))) {
       try {

@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs";
 import { readFile, readdir } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -7,9 +8,20 @@ function isGone(error: unknown): boolean {
   return error instanceof Error && "code" in error && (error.code === "ENOENT" || error.code === "ESRCH");
 }
 
-async function procFile(pid: number, name: string): Promise<string | undefined> {
+/** It may wait for a process that holds its memory's lock. */
+async function commandLine(pid: number): Promise<string | undefined> {
   try {
-    return await readFile(`/proc/${pid}/${name}`, "utf8");
+    return await readFile(`/proc/${pid}/cmdline`, "utf8");
+  } catch (error) {
+    if (isGone(error)) return undefined;
+    throw error;
+  }
+}
+
+/** At once: the kernel writes it without waiting for anybody, and it is asked many times a second. */
+function statLine(pid: number): string | undefined {
+  try {
+    return readFileSync(`/proc/${pid}/stat`, "utf8");
   } catch (error) {
     if (isGone(error)) return undefined;
     throw error;
@@ -17,8 +29,8 @@ async function procFile(pid: number, name: string): Promise<string | undefined> 
 }
 
 /** The process with this pid now; undefined if there is none or only a zombie is left of it. */
-export async function identify(pid: number): Promise<ProcessIdentity | undefined> {
-  const stat = await procFile(pid, "stat");
+export function identify(pid: number): ProcessIdentity | undefined {
+  const stat = statLine(pid);
   if (stat === undefined) return undefined;
   // the command's name, in parentheses, may hold spaces and parentheses itself
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
@@ -27,14 +39,14 @@ export async function identify(pid: number): Promise<ProcessIdentity | undefined
   return { pid, startTicks: Number(fields[19]) };
 }
 
-export async function isAlive(identity: ProcessIdentity): Promise<boolean> {
-  return (await identify(identity.pid))?.startTicks === identity.startTicks;
+export function isAlive(identity: ProcessIdentity): boolean {
+  return identify(identity.pid)?.startTicks === identity.startTicks;
 }
 
 /** Whether the process is runsc's for this sandbox: its command line ends with the sandbox's id. */
 export async function belongsTo(pid: number, id: string): Promise<boolean> {
-  const commandLine = await procFile(pid, "cmdline");
-  return commandLine !== undefined && commandLine.startsWith("runsc-") && commandLine.endsWith(`\0${id}\0`);
+  const line = await commandLine(pid);
+  return line !== undefined && line.startsWith("runsc-") && line.endsWith(`\0${id}\0`);
 }
 
 export interface RunscProcess {
@@ -52,9 +64,9 @@ export async function findRunsc(root: string): Promise<RunscProcess[]> {
   for (const entry of await readdir("/proc")) {
     const pid = Number(entry);
     if (!Number.isInteger(pid)) continue;
-    const argv = (await procFile(pid, "cmdline"))?.split("\0") ?? [];
+    const argv = (await commandLine(pid))?.split("\0") ?? [];
     if (!argv.includes(`--root=${root}`)) continue;
-    const identity = await identify(pid);
+    const identity = identify(pid);
     if (identity === undefined) continue;
     found.push({ process: identity, permanent: argv[0]?.startsWith("runsc-") ?? false, id: argv.at(-2) ?? "", argv });
   }
@@ -67,14 +79,14 @@ export async function findProcesses(id: string): Promise<ProcessIdentity[]> {
   for (const entry of await readdir("/proc")) {
     const pid = Number(entry);
     if (!Number.isInteger(pid) || !(await belongsTo(pid, id))) continue;
-    const identity = await identify(pid);
+    const identity = identify(pid);
     if (identity !== undefined) found.push(identity);
   }
   return found;
 }
 
-export async function kill(identity: ProcessIdentity): Promise<void> {
-  if (!(await isAlive(identity))) return;
+export function kill(identity: ProcessIdentity): void {
+  if (!isAlive(identity)) return;
   try {
     process.kill(identity.pid, "SIGKILL");
   } catch (error) {
@@ -90,8 +102,7 @@ export async function waitGone(
   const deadlineMs = performance.now() + timeoutMs;
   let left = processes;
   for (let delayMs = 1; ; delayMs = Math.min(delayMs * 2, 50)) {
-    const alive = await Promise.all(left.map(isAlive));
-    left = left.filter((_, index) => alive[index]);
+    left = left.filter(isAlive);
     if (left.length === 0 || performance.now() >= deadlineMs) return left;
     await sleep(delayMs);
   }

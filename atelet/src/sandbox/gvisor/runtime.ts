@@ -22,6 +22,7 @@ import {
 import { writeBundle } from "./bundle.ts";
 import { Children } from "./children.ts";
 import { type RunscOptions, runsc, type SandboxStdio } from "./command.ts";
+import { SandboxControl } from "./control.ts";
 import { Execs } from "./execs.ts";
 import { imageSize, removeImage } from "./image.ts";
 import { seesMount } from "./mount-view.ts";
@@ -63,6 +64,7 @@ const warmBuild = /-substrate\.([2-9]|\d{2,})$/;
 export class GvisorRuntime implements SandboxRuntime {
   readonly #runscPath: string;
   readonly #children = new Children();
+  readonly #control = new SandboxControl();
   readonly #root: string;
   readonly #base: string;
   readonly #records: string;
@@ -115,11 +117,11 @@ export class GvisorRuntime implements SandboxRuntime {
       commands.map((command) => command.process),
       timeouts.start,
     );
-    await Promise.all(stuck.map(kill));
+    stuck.forEach(kill);
     const ids = new Set(await this.#states.ids());
     const strays = (await findRunsc(this.#root)).filter(({ id }) => !ids.has(id));
     if (strays.length > 0) this.#log.warn("killing processes of half-made sandboxes", { strays });
-    await Promise.all(strays.map((stray) => kill(stray.process)));
+    for (const stray of strays) kill(stray.process);
     await waitGone(
       strays.map((stray) => stray.process),
       timeouts.gone,
@@ -282,9 +284,11 @@ export class GvisorRuntime implements SandboxRuntime {
   async waitRestored(id: string): Promise<void> {
     assertId(id);
     try {
-      // asked a while after the restore: it may have been deleted since, and runsc would only log that
+      // asked a while after the restore: it may have been deleted since
       if (!(await this.alive(id))) throw new Error("it has ended");
-      await this.#runsc(id, ["wait", "--restore", id], { timeoutMs: timeouts.load });
+      // what `runsc wait --restore` asks
+      const call = { method: "containerManager.WaitRestore", argument: null, timeoutMs: timeouts.load };
+      await this.#control.call(this.#states.socket(id), call);
     } catch (error) {
       throw this.#failure("RESTORE_FAILED", `sandbox ${id}: its memory was not loaded completely`, error);
     }
@@ -295,7 +299,7 @@ export class GvisorRuntime implements SandboxRuntime {
     const { sandbox, gofer } = await this.#states.known(id);
     const recorded = [sandbox, gofer].filter((process) => process !== undefined);
     // killed here, whatever state runsc is in
-    await Promise.all(recorded.map(kill));
+    recorded.forEach(kill);
     const left = await waitGone(recorded, timeouts.gone);
     // of what was whole there are only files left: a process of runsc that removes them costs 30 ms of a core
     const removed = sandbox !== undefined && gofer !== undefined ? undefined : await this.#deleteByRunsc(id);
@@ -323,7 +327,7 @@ export class GvisorRuntime implements SandboxRuntime {
     } catch (refused) {
       this.#log.warn("runsc could not delete a sandbox; removing what is left of it", { sandbox: id, error: refused });
       const found = await findProcesses(id);
-      await Promise.all(found.map(kill));
+      found.forEach(kill);
       return { left: await waitGone(found, timeouts.gone), refused };
     }
   }
@@ -349,7 +353,7 @@ export class GvisorRuntime implements SandboxRuntime {
   async alive(id: string): Promise<boolean> {
     assertId(id);
     const { sandbox } = await this.#states.known(id);
-    return sandbox !== undefined && (await isAlive(sandbox));
+    return sandbox !== undefined && isAlive(sandbox);
   }
 
   /** Host process of the sandbox and of its file server, for accounting; 0 if there is none. */

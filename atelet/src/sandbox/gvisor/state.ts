@@ -48,6 +48,11 @@ export class SandboxStates {
     return join(this.#root, `${id}_sandbox:${id}.${extension}`);
   }
 
+  /** Where the sandbox listens to commands. */
+  socket(id: string): string {
+    return join(this.#root, `runsc-${id}.sock`);
+  }
+
   #record(id: string): string {
     return join(this.#records, `${id}.json`);
   }
@@ -90,7 +95,7 @@ export class SandboxStates {
   /** Removes runsc's files and ours. */
   async forget(id: string): Promise<void> {
     this.#known.delete(id);
-    const files = [this.#file(id, "state"), this.#file(id, "lock"), join(this.#root, `runsc-${id}.sock`)];
+    const files = [this.#file(id, "state"), this.#file(id, "lock"), this.socket(id)];
     await Promise.all([...files, this.#record(id)].map((path) => rm(path, { force: true })));
   }
 }
