@@ -95,7 +95,7 @@ export class Suspender {
   async #read(known: Actor): Promise<Actor> {
     const { name, namespace, uid } = known.metadata;
     const actor = await this.#options.client.get(actors, name, namespace);
-    if (actor?.metadata.uid === uid) return actor;
+    if (actor !== undefined && actor.metadata.uid === uid) return actor;
     throw new SubstrateError("UNKNOWN_ACTOR", `Actor ${keyOf(known)} does not exist any more`);
   }
 
