@@ -1,8 +1,9 @@
-import { readFile, rm, stat, truncate } from "node:fs/promises";
+import { constants } from "node:fs";
+import { type FileHandle, mkdir, open, readFile, rm, stat, truncate } from "node:fs/promises";
 import { join } from "node:path";
 
 /** Names that runsc gives to the files of an uncompressed image. */
-const imageFiles = ["checkpoint.img", "pages_meta.img", "pages.img"] as const;
+export const imageFiles = ["checkpoint.img", "pages_meta.img", "pages.img"] as const;
 
 /** First bytes of checkpoint.img (gVisor pkg/state/statefile). */
 const magic = "gVisorSF";
@@ -85,6 +86,27 @@ export async function imageSize(imageDir: string): Promise<number> {
   const expected = committedBytes(pagesMeta);
   if (size !== expected) throw new Error(`${pages} has ${size} bytes where ${meta} names ${expected}`);
   return stateFile.length + pagesMeta.length + size;
+}
+
+/**
+ * The empty files of a new image, open, in the order in which a sandbox takes them.
+ * @param options.direct its pages go around the page cache.
+ * @throws if there is one already.
+ */
+export async function createImage(imageDir: string, { direct }: { direct: boolean }): Promise<FileHandle[]> {
+  await mkdir(imageDir, { recursive: true });
+  const files: FileHandle[] = [];
+  try {
+    for (const name of imageFiles) {
+      const around = direct && name === "pages.img" ? constants.O_DIRECT : 0;
+      const flags = constants.O_CREAT | constants.O_EXCL | constants.O_RDWR | around;
+      files.push(await open(join(imageDir, name), flags, 0o644));
+    }
+    return files;
+  } catch (error) {
+    for (const file of files) await file.close();
+    throw error;
+  }
 }
 
 /**

@@ -1,8 +1,12 @@
 import { readFileSync } from "node:fs";
-import { readFile, readdir } from "node:fs/promises";
+import { readFile, readdir, readlink } from "node:fs/promises";
+import { basename, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { type ProcessIdentity } from "../sandbox.ts";
+
+/** asm-generic/fcntl.h; reading alone is 0. */
+const accessMode = 0o3;
 
 function isGone(error: unknown): boolean {
   return error instanceof Error && "code" in error && (error.code === "ENOENT" || error.code === "ESRCH");
@@ -105,5 +109,22 @@ export async function waitGone(
     left = left.filter(isAlive);
     if (left.length === 0 || performance.now() >= deadlineMs) return left;
     await sleep(delayMs);
+  }
+}
+
+/** Whether the process has a file of one of these names open for writing that was not removed meanwhile. */
+export async function writesTo(pid: number, names: readonly string[]): Promise<boolean> {
+  const folder = `/proc/${pid}/fd`;
+  try {
+    for (const fd of await readdir(folder)) {
+      if (!names.includes(basename(await readlink(join(folder, fd))))) continue;
+      const flags = /^flags:\s*([0-7]+)/m.exec(await readFile(`/proc/${pid}/fdinfo/${fd}`, "utf8"))?.[1] ?? "0";
+      if ((Number.parseInt(flags, 8) & accessMode) !== 0) return true;
+    }
+    return false;
+  } catch (error) {
+    // it ended, or closed it just now
+    if (isGone(error)) return false;
+    throw error;
   }
 }

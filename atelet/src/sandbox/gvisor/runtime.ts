@@ -24,9 +24,9 @@ import { Children } from "./children.ts";
 import { type RunscOptions, runsc, type SandboxStdio } from "./command.ts";
 import { SandboxControl } from "./control.ts";
 import { Execs } from "./execs.ts";
-import { imageSize, removeImage } from "./image.ts";
+import { createImage, imageFiles, imageSize, removeImage } from "./image.ts";
 import { seesMount } from "./mount-view.ts";
-import { findProcesses, findRunsc, isAlive, kill, waitGone } from "./process.ts";
+import { findProcesses, findRunsc, isAlive, kill, waitGone, writesTo } from "./process.ts";
 import { startFailure, withoutSteps } from "./start-failure.ts";
 import { SandboxStates } from "./state.ts";
 import { unmountAll } from "./unmount.ts";
@@ -53,6 +53,8 @@ const timeouts = {
   /** For the processes of a killed sandbox to be gone. */
   gone: 10_000,
 } as const;
+
+const LOOK_WRITTEN_MS = 50;
 
 /**
  * Builds of which the restore into a created sandbox gives it host name, environment and output
@@ -119,6 +121,7 @@ export class GvisorRuntime implements SandboxRuntime {
     );
     stuck.forEach(kill);
     const ids = new Set(await this.#states.ids());
+    await this.#waitWritten([...ids]);
     const strays = (await findRunsc(this.#root)).filter(({ id }) => !ids.has(id));
     if (strays.length > 0) this.#log.warn("killing processes of half-made sandboxes", { strays });
     for (const stray of strays) kill(stray.process);
@@ -127,6 +130,17 @@ export class GvisorRuntime implements SandboxRuntime {
       timeouts.gone,
     );
     await this.#removeUnowned(ids);
+  }
+
+  /** What an earlier atelet asked them to save is written to the end: within their own memory limits it might not fit. */
+  async #waitWritten(ids: readonly string[]): Promise<void> {
+    const endMs = performance.now() + timeouts.start;
+    for (const id of ids) {
+      const { sandbox } = await this.#states.known(id);
+      while (sandbox !== undefined && performance.now() < endMs && (await writesTo(sandbox.pid, imageFiles))) {
+        await delay(LOOK_WRITTEN_MS);
+      }
+    }
   }
 
   /** Files that a command or an atelet left which was cut off: of sandboxes that are gone, or never finished. */
@@ -216,11 +230,13 @@ export class GvisorRuntime implements SandboxRuntime {
   async checkpoint(id: string, imageDir: string, options: { direct: boolean }): Promise<number> {
     assertId(id);
     try {
-      await this.#runsc(
-        id,
-        ["checkpoint", "--leave-running", ...(options.direct ? ["--direct"] : []), `--image-path=${imageDir}`, id],
-        { timeoutMs: timeouts.checkpoint },
-      );
+      const { warmRestore: isOurs } = await this.capabilities();
+      if (isOurs) await this.#save(id, imageDir, options);
+      else {
+        const direct = options.direct ? ["--direct"] : [];
+        const command = ["checkpoint", "--leave-running", ...direct, `--image-path=${imageDir}`, id];
+        await this.#runsc(id, command, { timeoutMs: timeouts.checkpoint });
+      }
       return await imageSize(imageDir);
     } catch (error) {
       await removeImage(imageDir);
@@ -228,6 +244,24 @@ export class GvisorRuntime implements SandboxRuntime {
         ? `sandbox ${id}: no image written to ${imageDir}, the sandbox is still there`
         : `sandbox ${id} died during the checkpoint (out of memory, if its limit was tight)`;
       throw this.#failure("CHECKPOINT_FAILED", what, error);
+    }
+  }
+
+  /**
+   * What `runsc checkpoint --leave-running` asks the sandbox. Its argument is gVisor's own business (control.SaveOpts), so
+   * only builds of which the source is known are asked.
+   */
+  async #save(id: string, imageDir: string, options: { direct: boolean }): Promise<void> {
+    const files = await createImage(imageDir, options);
+    try {
+      await this.#control.call(this.#states.socket(id), {
+        method: "containerManager.Checkpoint",
+        argument: { metadata: { compression: "none" }, have_pages_file: true, Resume: true },
+        files: files.map(({ fd }) => fd),
+        timeoutMs: timeouts.checkpoint,
+      });
+    } finally {
+      for (const file of files) await file.close();
     }
   }
 
