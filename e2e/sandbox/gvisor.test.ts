@@ -5,6 +5,8 @@ import { promisify } from "node:util";
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 
+import { imageSize } from "@substrate/atelet/sandbox/gvisor/image.ts";
+
 import { control } from "../support/cgroups.ts";
 import { eventually } from "../support/poll.ts";
 import { openRig } from "./open-rig.ts";
@@ -161,8 +163,17 @@ describe("a program that holds memory", () => {
 
   it("is adopted by a new runtime object, which can checkpoint and delete it; its output goes on after a restore", async () => {
     const { id } = place.spec;
+    const underWay = await rig.imageDir("under-way");
+    const writing = rig.runtime.checkpoint(id, underWay, { direct: false });
+    await eventually(async () => expect(await readdir(underWay)).toContain("pages.img"), {
+      deadlineMs: 5_000,
+      everyMs: 1,
+    });
     const adopter = rig.newRuntime();
     await adopter.start();
+    // what the earlier one had asked for is whole by now
+    expect(await imageSize(underWay)).toBeGreaterThan(mib);
+    await writing;
     expect(await adopter.list()).toMatchObject([{ id, status: "running" }]);
     expect(await adopter.alive(id)).toBe(true);
     await expect(adopter.run(place.spec)).rejects.toThrow("exists already");
