@@ -165,10 +165,15 @@ describe("a program that holds memory", () => {
     const { id } = place.spec;
     const underWay = await rig.imageDir("under-way");
     const writing = rig.runtime.checkpoint(id, underWay, { direct: false });
-    await eventually(async () => expect(await readdir(underWay)).toContain("pages.img"), {
-      deadlineMs: 5_000,
-      everyMs: 1,
-    });
+    await eventually(
+      async () => {
+        expect(await readdir(underWay)).toContain("pages.img");
+      },
+      {
+        deadlineMs: 5_000,
+        everyMs: 1,
+      },
+    );
     const adopter = rig.newRuntime();
     await adopter.start();
     // what the earlier one had asked for is whole by now
