@@ -3,6 +3,7 @@ import { existsSync } from "node:fs";
 import { readdir, readFile, rename, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { SubstrateError } from "@substrate/lib/errors.ts";
 import { AsideFolder } from "../generations/aside.ts";
 import { type Actor } from "./actor.ts";
 import { type Program } from "./record.ts";
@@ -135,6 +136,29 @@ describe("the only state of an actor, damaged before it was in the store", () =>
     });
     await node.actors.release(key, 1, { deleting: true, clusterUid });
     expect(await readdir(join(node.dir, "actors"))).toEqual([]);
+  });
+
+  it("lets it go to another node if there is an older one in the store, and is gone then", async () => {
+    const actor = await granted();
+    await actor.resume();
+    await suspend(actor, 10, "SYNC");
+    await actor.resume();
+    await suspend(actor, 123_456);
+    await expect.poll(() => actor.generations.local(2)?.seal, soon).toBeDefined();
+    await truncate(pagesOf(actor, 2), 3);
+    node.runtime.failNext.restore = new SubstrateError("RESTORE_FAILED", "no");
+    await expect(actor.resume()).rejects.toThrow("no");
+    expect(await evidence(actor, 2)).toBe("123");
+    await node.actors.release(key, 1, { deleting: false, clusterUid });
+    expect(await readdir(join(node.dir, "actors"))).toEqual([]);
+    const other = await TestNode.create(node.storeDir);
+    try {
+      await other.actors.assign(assignment({ epoch: 2, session: other.session }));
+      await other.actors.get(key.uid).resume();
+      expect(other.runtime.only().memory).toBe(10);
+    } finally {
+      await other.stop();
+    }
   });
 
   it.each(["before it has another name", "before the record knows", "on a disk that gives it no other name"])(

@@ -65,7 +65,7 @@ function whyBusy({ record, operations, sandbox }: LeavingOptions): string | unde
  * @returns when nothing of it writes to the store any more: that may take long if the store hangs.
  */
 export async function leave(options: LeavingOptions): Promise<{ writes: Promise<void> }> {
-  const { node, name, record, files, volumes, operations, sandbox, uploader, route } = options;
+  const { node, name, record, files, generations, volumes, operations, sandbox, uploader, route, log } = options;
   const reason = new SubstrateError("MOVED", `actor ${name} left this node`);
   if (operations.type !== undefined) {
     await sandbox.kill();
@@ -79,6 +79,8 @@ export async function leave(options: LeavingOptions): Promise<{ writes: Promise<
   await volumes.close();
   route.end();
   await node.outputs.remove(record.actor.uid);
+  const aside = generations.all().flatMap(({ generation }) => generations.asidePath(generation) ?? []);
+  if (aside.length > 0) log.warn("what is left of damaged snapshots goes with the actor's files", { aside });
   await files.close();
   return { writes };
 }

@@ -184,8 +184,9 @@ export class PackedPages {
     try {
       pages = (await findManifest(this.#store, base.prefix, base.key))?.manifest.pages;
     } catch (error) {
-      // what is damaged there must not keep a newer state out of the store
-      if (asSubstrateError(error).code !== "SNAPSHOT_DAMAGED") throw error;
+      // what is damaged there, or was written by a newer program, must not keep a newer state out of the store
+      const { code } = asSubstrateError(error);
+      if (code !== "SNAPSHOT_DAMAGED" && code !== "RESTORE_FAILED") throw error;
     }
     if (pages === undefined) return undefined;
     const index = await readFile(base.index).catch((error: unknown) => {
