@@ -48,8 +48,10 @@ function watchFollowed(): [path: string, there: boolean][] {
 }
 
 describe("what is promised", () => {
-  it("R2: an actor is booked with its limit and what the runtime takes", async () => {
+  it("R2: an actor is booked with its limit and what the runtime takes, by the next atelet, too", async () => {
     await running();
+    expect(node.ledger.state().bookedBytes).toBe(BOOKED_BYTES);
+    await node.restart();
     expect(node.ledger.state().bookedBytes).toBe(BOOKED_BYTES);
   });
 
@@ -109,11 +111,19 @@ describe("what is fetched", () => {
   });
 });
 
+it("R24: what is lost for good if it is not saved now is saved, however full the disk is", async () => {
+  const actor = await running();
+  node.disk.full = new SubstrateError("NO_ROOM", "node n: the disk is full");
+  node.stopping.abort();
+  await node.actors.saveAll(new Promise(() => undefined));
+  expect(actor.generations.newest()?.storage.state).toBe("COMPLETED");
+});
+
 describe("a golden snapshot", () => {
   const golden = snapshotPrefix("golden");
   const made = () => node.trials.run({ environment: noEnvironment, program: program(), golden });
 
-  it("R16, R17, R9: takes its slot, then its loan; is written after the move; is followed by its final name", async () => {
+  it("R16, R17, R24, R9: takes its slot, its space, its loan; is written after the move; is followed by its final name", async () => {
     const order: string[] = [];
     const borrow = node.ledger.borrow.bind(node.ledger);
     vi.spyOn(node.ledger, "borrow").mockImplementation((...args) => {
@@ -127,6 +137,7 @@ describe("a golden snapshot", () => {
     });
     const followed = watchFollowed();
     await made();
+    expect(node.disk.claimed).toEqual(["Snapshot default/golden"]);
     expect(order).toEqual(["borrow in 1 slot", "out", "checkpoint"]);
     expect(followed).toEqual([[join(node.dir, "origins", "golden", "image", "pages.img"), true]]);
   });
@@ -167,8 +178,9 @@ describe("a golden snapshot", () => {
     await expect.poll(() => node.ledger.state().lentBytes).toBe(0);
   });
 
-  it("R18: stays in memory when one of its actors has read it: it is for others, too", async () => {
+  it("R18, R20: is read where it is, and stays in memory when one of its actors has read it: it is for others, too", async () => {
     await made();
+    const restore = vi.spyOn(node.runtime, "restore");
     const dropped = vi.spyOn(node.context.writeBack, "dropIfTight");
     await node.actors.assign({
       ...assignment({ epoch: 1, session: node.session }, { clusterUid }),
@@ -177,6 +189,7 @@ describe("a golden snapshot", () => {
     const actor = node.actors.get(key.uid);
     await actor.resume();
     expect(actor.record.sandbox).toMatchObject({ cold: false, fromOrigin: "golden" });
+    expect(restore.mock.calls[0]?.[1].imageDir).toBe(join(node.dir, "origins", "golden", "image"));
     // a suspend waits until all is read
     await suspend(actor);
     expect(dropped).not.toHaveBeenCalled();

@@ -254,11 +254,11 @@ class FakeNetwork implements ActorNetwork {
 }
 
 class FakeDisk implements DiskRoom {
-  /** What the next claims hear. */
+  /** What the next claims hear that are not urgent. */
   full: SubstrateError | undefined;
   readonly claimed: string[] = [];
-  claim({ what }: ClaimRequest): Promise<DiskClaim> {
-    if (this.full !== undefined) return Promise.reject(this.full);
+  claim({ what, urgent = false }: ClaimRequest): Promise<DiskClaim> {
+    if (this.full !== undefined && !urgent) return Promise.reject(this.full);
     this.claimed.push(what);
     return Promise.resolve({ end: () => undefined });
   }
