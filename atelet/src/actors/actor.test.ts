@@ -510,9 +510,12 @@ describe("rules of snapshot memory (writeback.md)", () => {
     await actor.resume();
     const dir = actor.generations.path(1);
     expect(restore.mock.calls[0]?.[1].imageDir).toBe(dir);
-    await vi.waitFor(() => {
-      expect(storage(actor)).toEqual(["1 COMPLETED"]);
-    });
+    await vi.waitFor(
+      () => {
+        expect(storage(actor)).toEqual(["1 COMPLETED"]);
+      },
+      { timeout: 10_000 },
+    );
     await actor.generations.evict(1);
     expect(await readdir(dir)).toEqual(["pages.img"]);
     load.resolve(undefined);

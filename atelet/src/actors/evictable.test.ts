@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { SubstrateError } from "@substrate/lib/errors.ts";
-import { afterEach, beforeEach, expect, it, vi } from "vitest";
+import { afterEach, beforeEach, expect, it } from "vitest";
 import { type Actor } from "./actor.ts";
 import { evictableCopies, hurryUploads } from "./evictable.ts";
 import { removablesOf } from "./removables.ts";
@@ -36,9 +36,7 @@ it("a copy goes once it is in the store, and the next start has it from there", 
   expect(copies()).toEqual([]);
   // nobody else would store it within the hour
   expect(hurryUploads(node.actors.all())).toBe(1);
-  await vi.waitFor(() => {
-    expect(copies()).toHaveLength(1);
-  });
+  await expect.poll(copies, { timeout: 10_000 }).toHaveLength(1);
   expect(hurryUploads(node.actors.all())).toBe(0);
   const [copy] = copies();
   expect(await copy?.remove()).toBe(true);
@@ -51,9 +49,7 @@ it("a copy goes once it is in the store, and the next start has it from there", 
 it("what is being loaded stays until the load has ended", async () => {
   const actor = await asleep(7);
   hurryUploads(node.actors.all());
-  await vi.waitFor(() => {
-    expect(copies()).toHaveLength(1);
-  });
+  await expect.poll(copies, { timeout: 10_000 }).toHaveLength(1);
   const before = copies();
   const load = Promise.withResolvers<undefined>();
   node.runtime.hold.load = load.promise;
@@ -61,9 +57,7 @@ it("what is being loaded stays until the load has ended", async () => {
   expect(copies()).toEqual([]);
   expect(await before[0]?.remove()).toBe(false);
   load.resolve(undefined);
-  await vi.waitFor(() => {
-    expect(copies()).toHaveLength(1);
-  });
+  await expect.poll(copies, { timeout: 10_000 }).toHaveLength(1);
   // a running actor's goes first
   expect(actor.state).toBe("RUNNING");
   expect(await copies()[0]?.remove()).toBe(true);
@@ -81,9 +75,7 @@ it("R24: copies of running actors go before those of sleeping ones, the oldest f
   }
   await actors.at(-1)?.resume();
   hurryUploads(actors);
-  await vi.waitFor(() => {
-    expect(copies()).toHaveLength(4);
-  });
+  await expect.poll(copies, { timeout: 10_000 }).toHaveLength(4);
   const unused = (kind: "origin" | "image", ms: number) => ({
     kind,
     name: `${kind} unused for ${ms / 60_000} min`,

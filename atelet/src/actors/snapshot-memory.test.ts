@@ -175,7 +175,7 @@ describe("a golden snapshot", () => {
     await node.restart({ pageCache, writeBack });
     expect(node.ledger.state().lentBytes).toBe(1000 * 4096);
     dirtyPages = 0;
-    await expect.poll(() => node.ledger.state().lentBytes).toBe(0);
+    await expect.poll(() => node.ledger.state().lentBytes, { timeout: 10_000 }).toBe(0);
   });
 
   it("R18, R20: is read where it is, and stays in memory when one of its actors has read it: it is for others, too", async () => {
@@ -210,5 +210,5 @@ it("R19: a load under way keeps its files, also when the atelet is another one b
   await again.generations.evict(1);
   expect(await readdir(again.generations.path(1))).toEqual(["pages.img"]);
   load.resolve(undefined);
-  await expect.poll(() => readdir(again.files.generations)).toEqual([]);
+  await expect.poll(() => readdir(again.files.generations), { timeout: 10_000 }).toEqual([]);
 });
