@@ -1,3 +1,4 @@
+import { loadavg } from "node:os";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { markdown } from "../bench/snapshots/markdown.ts";
 import { median, percentile } from "../bench/statistics.ts";
@@ -22,15 +23,21 @@ interface Series {
   tight: Cycles;
   roomy: Cycles;
   seconds: number;
+  /** At its end. */
+  loadAverage: number;
 }
 
-function rowOf({ actors, disk, tight, roomy, seconds }: Series): string[] {
-  const shares = ({ checkpointMs }: Cycles): number[] => [0.5, 0.95, 1].map((share) => percentile(checkpointMs, share));
+function rowOf({ actors, disk, tight, roomy, seconds, loadAverage }: Series): string[] {
+  const shares = ({ checkpointMs }: Cycles): number[] => [
+    median(checkpointMs),
+    ...[0.95, 1].map((share) => percentile(checkpointMs, share)),
+  ];
   const [p50 = NaN, p95 = NaN] = shares(tight);
   const show = (values: readonly number[]): string => values.map((ms) => Math.round(ms)).join("/");
   return [
     ...[`${actors}`, disk, `${tight.failures.length} of ${tight.suspends}`, show(shares(tight)), show(shares(roomy))],
-    ...[(p95 / p50).toFixed(2), (p50 / median(roomy.checkpointMs)).toFixed(2), seconds.toFixed(0)],
+    ...[(p95 / p50).toFixed(2), (p50 / median(roomy.checkpointMs)).toFixed(2)],
+    ...[seconds.toFixed(0), loadAverage.toFixed(1)],
   ];
 }
 
@@ -51,7 +58,17 @@ describe(`no actor fails its own snapshot in ${cycles} cycles`, { timeout: 3_600
   }, 180_000);
   afterAll(async () => {
     const title = "500 MiB held, 64 MiB dirtied in each cycle; checkpoints in ms, p50/p95/largest";
-    const head = ["actors", "disk", "failed", "600 MiB", "1,200 MiB", "p95 ÷ p50", "p50 ÷ with room", "s"];
+    const head = [
+      "actors",
+      "disk",
+      "failed",
+      "600 MiB",
+      "1,200 MiB",
+      "p95 ÷ p50",
+      "p50 ÷ with room",
+      "s",
+      "load average",
+    ];
     process.stdout.write(`\n${markdown({ title, head, rows: done.map(rowOf) })}`);
     await rig?.stop();
   }, 60_000);
@@ -76,7 +93,8 @@ describe(`no actor fails its own snapshot in ${cycles} cycles`, { timeout: 3_600
     } finally {
       if (disk === "slow") own.disk.slow(undefined);
     }
-    done.push({ actors, disk, tight, roomy, seconds: (performance.now() - startMs) / 1000 });
+    const [loadAverage = NaN] = loadavg();
+    done.push({ actors, disk, tight, roomy, seconds: (performance.now() - startMs) / 1000, loadAverage });
     expect(tight.failures).toEqual([]);
     expect(roomy.failures).toEqual([]);
     const p50 = median(tight.checkpointMs);
