@@ -18,7 +18,7 @@ import {
 } from "./layout.ts";
 import { findManifest } from "./manifests.ts";
 import { type ActorPrefix, type Destination, type KnownPages } from "./snapshots.ts";
-import { type Head, type Manifest, type ManifestPages, type ObjectStore } from "./store.ts";
+import { type Head, type Manifest, type ManifestPages, type ObjectStore, type StoredObject } from "./store.ts";
 import { type PackUsers } from "./users.ts";
 
 /** Copies of packs within a store at once. */
@@ -110,8 +110,14 @@ export class PackedPages {
   }
 
   /** Brings an image here, with its table and index; what other images here have is not fetched. */
-  async fetch(prefix: ActorPrefix, manifest: Manifest, pages: ManifestPages, to: Destination): Promise<void> {
-    const index = await this.index(prefix, manifest, pages);
+  async fetch(
+    prefix: ActorPrefix,
+    manifest: Manifest,
+    pages: ManifestPages,
+    to: Destination,
+    reading: Promise<StoredObject | undefined>,
+  ): Promise<void> {
+    const index = await this.index(prefix, manifest, pages, reading);
     const places = new Map(pages.packs.map(({ key, at }) => [key, at ?? key]));
     const unpack = (): Promise<unknown> =>
       this.#engine.unpack({
@@ -133,10 +139,15 @@ export class PackedPages {
     await writeFile(to.pages.index, index);
   }
 
-  /** The index of a stored generation. Throws SNAPSHOT_DAMAGED. */
-  async index(prefix: ActorPrefix, { generation, epoch }: Manifest, { index }: ManifestPages): Promise<Buffer> {
+  /** The index of a stored generation. Throws SNAPSHOT_DAMAGED. @param reading of it, if that has begun. */
+  async index(
+    prefix: ActorPrefix,
+    { generation, epoch }: Manifest,
+    { index }: ManifestPages,
+    reading?: Promise<StoredObject | undefined>,
+  ): Promise<Buffer> {
     const key = objectKey(prefix, `${generationFolder(generation, epoch)}${indexFile}`);
-    const found = (await this.#store.get(key))?.body;
+    const found = (await (reading ?? this.#store.get(key)))?.body;
     if (found?.length === index.sizeBytes && sha256Of(found) === index.sha256) return found;
     const what = found === undefined ? "missing from the store" : "damaged: its sha256 is not that of its manifest";
     throw new SubstrateError("SNAPSHOT_DAMAGED", `${key} is ${what}`);

@@ -19,7 +19,6 @@ class Direction {
   readonly #shape: () => LinkShape;
   readonly #queue: Chunk[] = [];
   readonly #stopped = new Set<Socket>();
-  #queuedBytes = 0;
   #freeMs = 0;
   #timer: NodeJS.Timeout | undefined;
 
@@ -30,7 +29,7 @@ class Direction {
   join(from: Socket, to: Socket): void {
     from.on("data", (bytes: Buffer) => {
       this.#take(bytes, to);
-      if (this.#queuedBytes > QUEUE_BYTES) this.#stop(from);
+      if (this.#waitingBytes() > QUEUE_BYTES) this.#stop(from);
       else if (to.writableLength > RECEIVER_BYTES) {
         from.pause();
         to.once("drain", () => from.resume());
@@ -51,7 +50,6 @@ class Direction {
       return;
     }
     this.#queue.push({ bytes, to, dueMs });
-    this.#queuedBytes += bytes.length;
     this.#timer ??= setTimeout(this.#pass, dueMs - now);
   }
 
@@ -62,17 +60,21 @@ class Direction {
     for (const { bytes, to, dueMs } of this.#queue) {
       if (dueMs > now) break;
       if (!to.destroyed) to.write(bytes);
-      this.#queuedBytes -= bytes.length;
       passed += 1;
     }
     this.#queue.splice(0, passed);
-    if (this.#queuedBytes < QUEUE_BYTES / 2) {
+    if (this.#waitingBytes() < QUEUE_BYTES / 2) {
       for (const socket of this.#stopped) socket.resume();
       this.#stopped.clear();
     }
     const next = this.#queue[0];
     if (next !== undefined) this.#timer = setTimeout(this.#pass, Math.max(0, next.dueMs - now));
   };
+
+  /** For their turn at the rate; what is on its way already is in nobody's queue, however long that is. */
+  #waitingBytes(): number {
+    return (Math.max(0, this.#freeMs - performance.now()) / 1000) * this.#shape().mibPerSecond * 2 ** 20;
+  }
 
   #stop(socket: Socket): void {
     socket.pause();
