@@ -18,8 +18,8 @@ const DISK_BYTES = 1536 * MIB;
 /** What an actor of Template glutton holds of random memory. */
 export const HELD_MIB = 64;
 /** One of Template big; two of them are more than snapshots may take, which nothing else here is. */
-export const BIG_MIB = 350;
-const QUOTA_BYTES = 700 * MIB;
+export const BIG_MIB = 300;
+const QUOTA_BYTES = 600 * MIB;
 /** Of the volume that each of them has. */
 export const VOLUME_MIB = 64;
 

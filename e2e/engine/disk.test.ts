@@ -1,5 +1,6 @@
-import { readFileSync } from "node:fs";
-import { actors } from "@substrate/crds/index.ts";
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { actors, snapshots } from "@substrate/crds/index.ts";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { eventually } from "../support/poll.ts";
 import { BIG_MIB, DiskRig, HELD_MIB, VOLUME_MIB } from "./disk-rig.ts";
@@ -142,7 +143,7 @@ describe("a node's disk", { timeout: 120_000 }, () => {
     const { product } = own();
     const first = await own().actor("first", "big");
     await product.suspend("first", "Sync");
-    const second = await own().actor("second", "big");
+    await own().actor("second", "big");
     await product.suspend("second", "Async");
     // that of the first, and those of whoever slept before
     const gone = await own().metric(byQuota);
@@ -150,7 +151,6 @@ describe("a node's disk", { timeout: 120_000 }, () => {
     expect((await own().look()).local.generation).toBeLessThan(2 * BIG_MIB * MIB);
     expect(await own().digest("first")).toBe(first);
     expect(await own().metric(byQuota)).toBeGreaterThan(gone);
-    expect(await own().digest("second")).toBe(second);
     for (const name of ["first", "second"]) await product.removeActor(name);
   });
 
@@ -170,6 +170,39 @@ describe("a node's disk", { timeout: 120_000 }, () => {
       { deadlineMs: 10_000 },
     );
     expect(await own().digest("victim")).toBe(digest);
+  });
+
+  it("a tag that cannot be written where its fork starts: nothing is left half, and the next start has it", async () => {
+    const { product, cluster } = own();
+    const digest = await own().digest("victim");
+    await product.suspend("victim", "Sync");
+    const named = (name: string): { name: string; namespace: string } => ({ name, namespace: "default" });
+    await cluster.client.create(snapshots, {
+      metadata: named("tagged"),
+      spec: { actorRef: { name: "victim" }, tag: "tagged" },
+    });
+    await eventually(
+      async () => {
+        const found = await cluster.client.get(snapshots, "tagged", "default");
+        expect(found?.status?.storageState).toBe("SNAPSHOT_STORAGE_STATE_COMPLETED");
+      },
+      { deadlineMs: 20_000 },
+    );
+    await cluster.client.create(actors, {
+      metadata: named("fork"),
+      spec: { templateRef: { name: "glutton" }, state: "OnDemand", source: { snapshotRef: { name: "tagged" } } },
+    });
+    for (const code of ["ENOSPC", "EIO"] as const) {
+      own().fail(code, "/origins/[^/]+\\.partial/");
+      await eventually(() => expect(own().digest("fork")).rejects.toThrow(new RegExp(`answered 50.*${code}`)), {
+        deadlineMs: 20_000,
+      });
+      own().heal();
+      expect(readdirSync(join(cluster.nodeDir, "origins"))).toEqual([]);
+    }
+    expect(await own().digest("fork")).toBe(digest);
+    await product.removeActor("fork");
+    await cluster.client.delete(snapshots, "tagged", "default");
   });
 
   it("a download that cannot be written is tried again, and nothing is held of what was deleted", async () => {
