@@ -17,7 +17,7 @@ let output: string;
 beforeEach(() => {
   folder = mkdtempSync(join(tmpdir(), "sub-"));
   output = "";
-  const args = [join(import.meta.dirname, "main.ts"), "burnin", "--users", "2", "--minutes", "5"];
+  const args = [join(import.meta.dirname, "main.ts"), "burnin", "--users", "1", "--minutes", "5"];
   // as the leader of a process group, which a terminal's Ctrl-C goes to
   bench = spawn(process.execPath, [...args, "--folder", folder], { stdio: ["ignore", "pipe", "pipe"], detached: true });
   for (const stream of [bench.stdout, bench.stderr])

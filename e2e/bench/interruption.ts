@@ -1,5 +1,5 @@
 /** Why a benchmark was given up. */
-export class Interrupted extends Error {
+class Interrupted extends Error {
   constructor(why: string) {
     super(`given up (${why})`);
   }

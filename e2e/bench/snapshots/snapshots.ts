@@ -47,11 +47,24 @@ const AROUND_BURN_MS = 10_000;
 
 /** Everything that putting memory away and bringing it back costs, beside what it costs without the product. */
 export async function snapshots(options: SnapshotsOptions): Promise<SnapshotsResult> {
-  const { quick, burninMinutes, folder, say, signal } = options;
+  const { quick, say, signal } = options;
   const samples = new Samples();
   const parts = new Parts({ quickMs: quick ? QUICK_MS : undefined, signal, say });
-  await using ground = await Ground.open({ signal, say });
-  const plan: Plan = { ground, samples, parts, quick, signal, say };
+  await using ground = await Ground.open(options);
+  try {
+    return await measured({ ground, samples, parts, quick, signal, say }, options);
+  } catch (error) {
+    // an hour of measurements is not lost by the failure of one
+    if (!signal.aborted) say(`measured before the failure:\n${JSON.stringify(samples)}`);
+    throw error;
+  }
+}
+
+async function measured(
+  plan: Plan,
+  { burninMinutes, folder }: Pick<SnapshotsOptions, "burninMinutes" | "folder">,
+): Promise<SnapshotsResult> {
+  const { ground, samples, parts, quick, signal, say } = plan;
   const heldResult = await parts.run("held memory", (endMs) => held(plan, endMs));
   const storedResult = await stored(plan);
   const pythonKeys = await parts.run("Python server", (endMs) => python(plan, endMs));
@@ -73,8 +86,8 @@ export async function snapshots(options: SnapshotsOptions): Promise<SnapshotsRes
     ...burninResult.keys,
   };
   const { burned, rows } = burninResult;
-  const measured = { samples, quick, burned, node: rows.at(-1) ?? {}, parts: parts.rows };
-  for (const table of [aimsTable(keys), ...tables(measured)]) say(`\n${markdown(table)}`);
+  const all = { samples, quick, burned, node: rows.at(-1) ?? {}, parts: parts.rows };
+  for (const table of [aimsTable(keys), ...tables(all)]) say(`\n${markdown(table)}`);
   return {
     rounds: samples.of("suspend 1000 MiB random").length,
     ...keys,
