@@ -23,9 +23,11 @@ describe("no actor fails its own snapshot", { timeout: 180_000 }, () => {
     const own = started();
     const digest = await own.ask("four-1", "/digest", "GET");
     expect((await own.cycle(four.slice(1), 1)).failures).toEqual([]);
+    const flushes = await own.metric("substrate_ledger_forced_flushes_total");
     await own.product.suspend("four-1", "Async");
     // R3, R11: what was lent for is dirty still, as nothing has asked for its memory and nobody has synced it
     const look = await own.look();
+    expect(await own.metric("substrate_ledger_forced_flushes_total")).toBe(flushes);
     expect(look.unwritten.dirtyBytes).toBeGreaterThan(100 * MIB);
     expect(look.followed.flatMap(({ paths }) => paths).some((path) => path.endsWith("/pages.img"))).toBe(true);
     expect(await own.ask("four-1", "/digest", "GET")).toBe(digest);
