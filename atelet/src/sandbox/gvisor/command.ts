@@ -97,7 +97,8 @@ function started(
   { args, cwd, stdio }: { args: readonly string[]; cwd: string; stdio: SandboxStdio | undefined },
 ): Child {
   try {
-    const env = { PATH: "/usr/sbin:/usr/bin:/sbin:/bin" };
+    // short-lived and with nothing to do at once: a second thread of Go only costs. Sandbox and file server don't get it.
+    const env = { PATH: "/usr/sbin:/usr/bin:/sbin:/bin", GOMAXPROCS: "1" };
     return children.start({ program, args, cwd, env, ...(stdio && { output: stdio }) });
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
