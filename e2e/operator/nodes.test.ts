@@ -190,7 +190,7 @@ it("holds a wake while the node's atelet is restarted, and grants anew to the se
         new RegExp(`wake is tried again.*${actor.metadata.name}|${actor.metadata.name}.*wake is tried again`),
       );
     },
-    { deadlineMs: 5_000 },
+    { deadlineMs: 20_000 },
   );
   other.session = `${other.session}-2`;
   await other.start();

@@ -140,7 +140,7 @@ describe("operator", () => {
           nodeName: "node-a",
         });
       },
-      { deadlineMs: 5_000 },
+      { deadlineMs: 20_000 },
     );
     // deleted by a person: the newest one comes back
     await fixture.client.delete(snapshots, `${name}-1`, "test");
@@ -148,7 +148,7 @@ describe("operator", () => {
       async () => {
         expect((await snapshot(1))?.status?.storageState).toMatch(/COMPLETED/);
       },
-      { deadlineMs: 5_000 },
+      { deadlineMs: 20_000 },
     );
     // a newer completed one replaces it
     await fixture.wake(actor);
@@ -158,7 +158,7 @@ describe("operator", () => {
         expect((await snapshot(2))?.status?.storageState).toMatch(/COMPLETED/);
         expect(await snapshot(1)).toBeUndefined();
       },
-      { deadlineMs: 5_000 },
+      { deadlineMs: 20_000 },
     );
   });
 
@@ -181,7 +181,7 @@ describe("operator", () => {
       async () => {
         expect(await fixture.kubectl("-n", "test", "describe", "actor", name)).toMatch(/FailedSuspend/);
       },
-      { deadlineMs: 5_000 },
+      { deadlineMs: 20_000 },
     );
   });
 
@@ -255,7 +255,7 @@ describe("operator", () => {
       () => {
         expect(fixture.atelet.actors.get(uid)?.held).toBe(false);
       },
-      { deadlineMs: 5_000 },
+      { deadlineMs: 20_000 },
     );
     await fixture.wake(actor);
   });
@@ -289,7 +289,7 @@ describe("operator", () => {
       async () => {
         expect(await fixture.kubectl("-n", "test", "describe", "actor", name)).toMatch(/Warning\s+Crashed/);
       },
-      { deadlineMs: 5_000 },
+      { deadlineMs: 20_000 },
     );
     await fixture.wake(actor);
     await fixture.until(name, ({ status }) => status?.state === "ACTOR_STATE_RUNNING");
@@ -306,7 +306,7 @@ describe("operator", () => {
       () => {
         expect(fixture.epochs("release", actor)).toEqual([1]);
       },
-      { deadlineMs: 5_000 },
+      { deadlineMs: 20_000 },
     );
     expect((await fixture.read(name)).metadata.deletionTimestamp).toBeDefined();
     gate.resolve(undefined);
@@ -314,7 +314,7 @@ describe("operator", () => {
       async () => {
         expect(await fixture.client.get(actors, name, "test")).toBeUndefined();
       },
-      { deadlineMs: 5_000 },
+      { deadlineMs: 20_000 },
     );
     // the same name again shares nothing with it
     const again = await fixture.actor("app", name);

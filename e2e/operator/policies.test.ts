@@ -71,7 +71,7 @@ describe("environment", () => {
           /variable TOKEN: Secret test\/api does not exist: create it with key "token", .*tried again at/,
         );
       },
-      { deadlineMs: 5_000 },
+      { deadlineMs: 20_000 },
     );
     await secret("api", { token: `${canary}-1` });
     // a change of the Template is tried at once
@@ -166,7 +166,7 @@ describe("upgrade", () => {
       () => {
         expect(fixture.atelet.upgradePending.get(uidOf(actor))).toBe(true);
       },
-      { deadlineMs: 5_000 },
+      { deadlineMs: 20_000 },
     );
     const told = await fixture.until("steady-a", (now) => condition(now, "Ready")?.message.includes(after) === true);
     expect(told.status).toMatchObject({ revision: before, generation: 1 });
@@ -178,7 +178,7 @@ describe("upgrade", () => {
       () => {
         expect(fixture.epochs("tag", actor)).toHaveLength(1);
       },
-      { deadlineMs: 5_000 },
+      { deadlineMs: 20_000 },
     );
     await fixture.stopOperator("SIGKILL");
     expect(await first).toBeInstanceOf(SubstrateError);
@@ -212,10 +212,10 @@ describe("upgrade", () => {
           /User "jane" may not use snapshots.*steady-a-pre-/,
         );
       },
-      { deadlineMs: 5_000 },
+      { deadlineMs: 20_000 },
     );
     await fixture.allow("jane", "use", { apiGroup: "substrate.run", resource: "snapshots", verb: "use" });
-    const answer = await eventually(() => fixture.resume("steady-a", { from: name }, ...back), { deadlineMs: 5_000 });
+    const answer = await eventually(() => fixture.resume("steady-a", { from: name }, ...back), { deadlineMs: 20_000 });
     await ended("steady-a", answer);
     expect(starts(actor).at(-1)).toMatchObject({
       revision: before,
@@ -271,7 +271,7 @@ describe("upgrade", () => {
       async () => {
         expect(await eventsOf("holder-a", "UpgradeRefused")).toEqual([expect.stringMatching(lacks)]);
       },
-      { deadlineMs: 5_000 },
+      { deadlineMs: 20_000 },
     );
     await fixture.wake(actor);
     expect(starts(actor).at(-1)).toMatchObject({ revision: before, startFrom: undefined });

@@ -193,7 +193,7 @@ it("goes on when the operator is restarted in the middle, also when its actor we
     () => {
       expect([...fixture.epochs("tag", stays), ...fixture.epochs("tag", goes)]).toEqual([1, 1]);
     },
-    { deadlineMs: 5_000 },
+    { deadlineMs: 20_000 },
   );
   await fixture.stopOperator("SIGTERM");
   open();
@@ -201,7 +201,7 @@ it("goes on when the operator is restarted in the middle, also when its actor we
     () => {
       expect(fixture.atelet.stored.has(early.metadata.uid ?? "")).toBe(true);
     },
-    { deadlineMs: 5_000 },
+    { deadlineMs: 20_000 },
   );
   // as if somebody had let it go
   await fixture.client.mergePatch(actors, goes.metadata.name, "test", { metadata: { finalizers: [] } });

@@ -71,7 +71,7 @@ it("regression: a failed Template was tried in a hot loop, woken by the operator
           /Template test\/unavailable is not Ready: Image nowhere\.example\.com\/app:1: .*no such host/,
         );
       },
-      { deadlineMs: 5_000 },
+      { deadlineMs: 20_000 },
     );
 
     // a change of the spec is tried at once, also when it is no part of the program
@@ -81,7 +81,7 @@ it("regression: a failed Template was tried in a hot loop, woken by the operator
       async () => {
         expect((await fixture.client.get(templates, "wrong", "test"))?.status?.phase).toBe("Ready");
       },
-      { deadlineMs: 5_000 },
+      { deadlineMs: 20_000 },
     );
     expect(tries(wrong)).toHaveLength(2);
   } finally {

@@ -92,7 +92,7 @@ describe("two operators", () => {
         const service = await pair.client.get(apiServices, "v1alpha1.subresources.substrate.run");
         expect(Buffer.from(service?.spec.caBundle ?? "", "base64").toString()).toBe(await pair.authorities());
       },
-      { deadlineMs: 5_000 },
+      { deadlineMs: 20_000 },
     );
   });
 

@@ -91,7 +91,7 @@ it("two actors begin from one golden snapshot, each as itself", async () => {
       expect(new Set(replies.map(({ copy }) => copy)).size).toBe(2);
       expect(new Set(replies.map(({ random }) => random)).size).toBe(2);
     },
-    { deadlineMs: 5000 },
+    { deadlineMs: 20_000 },
   );
   await suspend(first);
   await suspend(second);

@@ -7,7 +7,7 @@ import { Program, upgradeTo } from "./programs.ts";
 import { Rig } from "./rig.ts";
 import { type ActorScript, routeOf } from "./scripted-atelet.ts";
 
-const soon = { deadlineMs: 5_000, everyMs: 10 };
+const soon = { deadlineMs: 20_000, everyMs: 10 };
 
 let rig: Rig;
 let program: Program;

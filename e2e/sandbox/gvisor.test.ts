@@ -170,7 +170,7 @@ describe("a program that holds memory", () => {
         expect(await readdir(underWay)).toContain("pages.img");
       },
       {
-        deadlineMs: 5_000,
+        deadlineMs: 20_000,
         everyMs: 1,
       },
     );
@@ -198,7 +198,7 @@ describe("a program that holds memory", () => {
         expect(await readFile(place.spec.stderrPath, "utf8")).toContain("unheard");
       },
       {
-        deadlineMs: 5_000,
+        deadlineMs: 20_000,
       },
     );
     await rig.runtime.delete(id);

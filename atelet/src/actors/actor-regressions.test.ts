@@ -98,7 +98,7 @@ it("a log that cannot be copied for lack of space is cut all the same", async ()
     async () => {
       expect((await stat(actor.files.log)).size).toBe(0);
     },
-    { timeout: 4000 },
+    { timeout: 20_000 },
   );
   looking.abort();
 });
@@ -233,7 +233,7 @@ it("a generation that could not be restored does not take the place of the last 
     () => {
       expect(actor.generations.all().map(({ generation }) => generation)).not.toContain(1);
     },
-    { timeout: 1000 },
+    { timeout: 20_000 },
   );
   await expect(collected).rejects.toThrow();
 });

@@ -308,7 +308,7 @@ describe("failures", () => {
       () => {
         expect(node.routers.routes.get(key.uid)?.state).toBe("ASLEEP");
       },
-      { timeout: 5000 },
+      { timeout: 20_000 },
     );
     await actor.resume();
   });
@@ -322,7 +322,7 @@ describe("failures", () => {
       () => {
         expect(actor.state).toBe("CRASHED");
       },
-      { timeout: 5000 },
+      { timeout: 20_000 },
     );
     expect(actor.record.crash?.message).toContain("out of cheese");
     expect(node.ledger.state().bookedBytes).toBe(0);
@@ -340,7 +340,7 @@ describe("failures", () => {
       () => {
         expect(actor.state).toBe("CRASHED");
       },
-      { timeout: 5000 },
+      { timeout: 20_000 },
     );
     expect(actor.record.crash?.message).toMatch(
       /more memory than its limit of 64\.0 MiB .*starts it from generation 1$/,
@@ -901,7 +901,7 @@ describe("kill -9 of the atelet", () => {
       () => {
         expect(storage(node.actors.get(key.uid))).toEqual(["1 COMPLETED"]);
       },
-      { timeout: 5000 },
+      { timeout: 20_000 },
     );
   });
 });

@@ -89,7 +89,7 @@ it("a background load that fails after the first answer is a crash that says so,
     () => {
       expect(actor.state).toBe("CRASHED");
     },
-    { timeout: 4000 },
+    { timeout: 20_000 },
   );
   expect(actor.record.crash?.message).toMatch(/loading its memory failed: pages.img ends early/);
   await actor.resume();

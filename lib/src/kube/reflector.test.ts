@@ -137,7 +137,7 @@ async function start(): Promise<void> {
   });
 }
 
-const eventually = (check: () => void): Promise<void> => vi.waitFor(check, { timeout: 5_000, interval: 5 });
+const eventually = (check: () => void): Promise<void> => vi.waitFor(check, { timeout: 20_000, interval: 5 });
 
 it("reports what there is, what comes, changes and goes", async () => {
   server.put("a");
