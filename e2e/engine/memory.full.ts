@@ -69,7 +69,7 @@ describe(`no actor fails its own snapshot in ${cycles} cycles`, { timeout: 3_600
       "s",
       "load average",
     ];
-    process.stdout.write(`\n${markdown({ title, head, rows: done.map(rowOf) })}`);
+    process.stdout.write(`\n${markdown({ title, head, rows: done.map(rowOf) })}\n`);
     await rig?.stop();
   }, 60_000);
 

@@ -11,5 +11,5 @@ function tableLine(cells: readonly string[]): string {
 
 export function markdown({ title, head, rows }: Table): string {
   const lines = [tableLine(head), tableLine(head.map(() => "---")), ...rows.map(tableLine)];
-  return `### ${title}\n\n${lines.join("\n")}\n`;
+  return `### ${title}\n\n${lines.join("\n")}`;
 }

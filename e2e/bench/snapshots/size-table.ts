@@ -64,7 +64,10 @@ export function fits(samples: Samples, sizes: readonly number[]): Fit[] {
 
 /** Suspends and resumes over random memory held. */
 export function sizeTable(samples: Samples, sizes: readonly number[]): Table {
-  const shown = ({ fixed, slope }: Line): string => `${Math.round(fixed)} + ${slope.toFixed(slope < 0.1 ? 3 : 2)}/MiB`;
+  const shown = ({ fixed, slope }: Line): string => {
+    const size = Math.abs(slope);
+    return `${Math.round(fixed)} ${slope < 0 ? "−" : "+"} ${size.toFixed(size < 0.1 ? 3 : 2)}/MiB`;
+  };
   return {
     title: "Random memory held, ms: median (smallest–largest)",
     head: ["MiB", ...sizes.map((mib) => mib.toLocaleString("en")), "fixed + slope", "reference's"],

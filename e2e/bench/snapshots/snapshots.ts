@@ -89,7 +89,7 @@ async function measured(
   const all = { samples, quick, burned, node: rows.at(-1) ?? {}, parts: parts.rows };
   for (const table of [aimsTable(keys), ...tables(all)]) say(`\n${markdown(table)}`);
   return {
-    rounds: samples.of("suspend 1000 MiB random").length,
+    rounds: samples.of("resume 1000 MiB random").length,
     ...keys,
     rows: {
       held: heldResult.rows,
