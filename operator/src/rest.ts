@@ -15,8 +15,8 @@ export class Rest {
     this.#monotonicMs = monotonicMs;
   }
 
-  /** 0 when it is over. */
+  /** Whole ones; 0 when it is over. */
   get leftMs(): number {
-    return Math.max(0, this.#endMs - this.#monotonicMs());
+    return Math.max(0, Math.ceil(this.#endMs - this.#monotonicMs()));
   }
 }

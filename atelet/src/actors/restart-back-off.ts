@@ -16,9 +16,9 @@ export class RestartBackOff {
     this.#ended = ended;
   }
 
-  /** How long no restart is tried, in ms. */
+  /** How long no restart is tried, in whole ms. */
   waitMs(): number {
-    return Math.max(0, this.#untilMs - performance.now());
+    return Math.max(0, Math.ceil(this.#untilMs - performance.now()));
   }
 
   /** Begins anew. */
