@@ -334,7 +334,7 @@ export function warmShape(program: Program, image: UnpackedImage): SandboxShape 
 }
 
 /** What all sandboxes of a program have in common. */
-export function sandboxShape(program: Program, image: UnpackedImage): Omit<SandboxShape, "destinations"> {
+function sandboxShape(program: Program, image: UnpackedImage): Omit<SandboxShape, "destinations"> {
   return {
     rootfsDir: image.rootfsDir,
     args: resolveCommand(program.image, image, program.command, program.args),

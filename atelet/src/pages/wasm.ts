@@ -1,7 +1,7 @@
 /** Writes WebAssembly in its binary form: instructions are bytes, a function's code is what its instructions say in turn. */
 export type Code = readonly number[];
 
-export function unsigned(value: number): number[] {
+function unsigned(value: number): number[] {
   const bytes: number[] = [];
   let rest = value;
   for (; rest > 0x7f; rest >>>= 7) bytes.push((rest & 0x7f) | 0x80);
