@@ -309,7 +309,13 @@ describe("a snapshot on the node that is not what it was", { timeout: 60_000 }, 
       const refused = await hands.ate("resume", "alone");
       expect([refused.code > 0, refused.output]).toEqual([true, expect.stringContaining("resume alone --boot")]);
       const aside = join(dir, "../..", "1.unreadable", "image");
-      expect(readdirSync(aside).map((name) => statSync(join(aside, name)).size)).toContain(7);
+      // as soon as nobody reads it
+      await eventually(
+        () => {
+          expect(readdirSync(aside).map((name) => statSync(join(aside, name)).size)).toContain(7);
+        },
+        { deadlineMs: 20_000 },
+      );
       expect((await hands.ate("resume", "alone", "--boot")).code).toBe(0);
       expect(await hands.count("alone")).toBe(1);
       await hands.suspend("alone", "sync");

@@ -28,21 +28,16 @@ export class Digests {
     const { generations, log } = this.#context;
     const taken = generations.local(generation)?.seal !== undefined;
     if (taken || this.#running.has(generation) || this.#ended.signal.aborted) return;
-    const unpin = generations.pin(generation);
     const patience = new Patience(this.#context.node.urgency, PATIENCE_MS);
     const given = new AbortController();
     const signal = AbortSignal.any([this.#ended.signal, given.signal]);
-    const work = this.#take(generation, patience, signal)
+    const work = this.#takePinned(generation, patience, signal)
       .catch((error: unknown) => {
         // Also without them it can be restored, and the upload takes them anew.
         if (!signal.aborted) log.warn("the digests of a snapshot could not be taken", { generation, error });
       })
-      .finally(async () => {
+      .finally(() => {
         this.#running.delete(generation);
-        await unpin();
-      })
-      .catch((error: unknown) => {
-        log.warn("files of a replaced snapshot could not be removed yet", { generation, error });
       });
     this.#running.set(generation, { work, patience, given });
   }
@@ -69,9 +64,24 @@ export class Digests {
     await Promise.all([...this.#running.values()].map(({ work }) => work));
   }
 
+  /** Its files may go as long as they are not being read. */
+  async #takePinned(generation: number, patience: Patience, signal: AbortSignal): Promise<void> {
+    const { generations, log } = this.#context;
+    await patience.calm();
+    if (signal.aborted || generations.local(generation) === undefined) return;
+    const unpin = generations.pin(generation);
+    try {
+      await this.#take(generation, patience, signal);
+    } finally {
+      this.#running.delete(generation);
+      await unpin().catch((error: unknown) => {
+        log.warn("files of a replaced snapshot could not be removed yet", { generation, error });
+      });
+    }
+  }
+
   async #take(generation: number, patience: Patience, signal: AbortSignal): Promise<void> {
     const { node, generations } = this.#context;
-    await patience.calm();
     await node.digestSlots(async () => {
       signal.throwIfAborted();
       const stamps = await generations.stamps(generation);

@@ -1,6 +1,10 @@
+import { constants } from "node:fs";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { expect, it } from "vitest";
 
-import { committedBytes } from "./image.ts";
+import { committedBytes, createImage, imageFiles } from "./image.ts";
 
 /** A message as runsc writes it: version, one chunk, then memAcct ranges; each number as a varint. */
 function pagesMeta(ranges: readonly { start: number; end: number; committed: boolean }[]): Buffer {
@@ -29,4 +33,19 @@ it("refuses a file that ends too early", () => {
   const meta = pagesMeta([{ start: 0, end: 1 << 20, committed: true }]);
   expect(() => committedBytes(meta.subarray(0, 12))).toThrow("truncated");
   expect(() => committedBytes(Buffer.alloc(3))).toThrow("only 3 bytes");
+});
+
+it.each([true, false])("R6: pages are written around the page cache only if asked: %s", async (direct) => {
+  const dir = await mkdtemp(join(tmpdir(), "image-"));
+  const files = await createImage(dir, { direct });
+  try {
+    const flags = await Promise.all(
+      files.map(async ({ fd }) => /^flags:\s*([0-7]+)/m.exec(await readFile(`/proc/self/fdinfo/${fd}`, "utf8"))?.[1]),
+    );
+    const isDirect = flags.map((octal) => (Number.parseInt(octal ?? "", 8) & constants.O_DIRECT) !== 0);
+    expect(isDirect).toEqual(imageFiles.map((name) => direct && name === "pages.img"));
+  } finally {
+    for (const file of files) await file.close();
+    await rm(dir, { recursive: true });
+  }
 });
