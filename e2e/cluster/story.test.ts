@@ -44,6 +44,15 @@ describeOnCluster("Substrate on two real nodes", {}, (cluster) => {
     const node = await substrate.nodeOf(name);
     await cluster().kubectl(["cordon", node]);
     try {
+      // the operator hears of it a moment later, and a wake may be faster
+      await eventually(
+        async () => {
+          const { assignment, conditions } = (await substrate.actor(name)).status ?? {};
+          const scheduled = conditions?.find(({ type }) => type === "Scheduled")?.reason;
+          expect(assignment?.nodeName === undefined || scheduled === "NodeUnfit").toBe(true);
+        },
+        { deadlineMs: 20_000 },
+      );
       const after = await substrate.count(name);
       expect(after).toMatchObject({ memory: before.memory + 1, pid: before.pid, startedAt: before.startedAt });
       expect(await substrate.nodeOf(name)).toBe(otherThan(node));
