@@ -66,3 +66,11 @@ it("R6: nothing bounds what is written on v1 but going around the page cache", a
   expect(await cgroups().moveToSnapshots("a", { lent: true })).toEqual({ direct: false });
   expect(await cgroups().moveToSnapshots("a", { lent: false })).toEqual({ direct: true });
 });
+
+it("regression: a group whose removal an atelet's end cut off stayed in the controllers that were left", async () => {
+  const mounts = new Map(["memory", "cpu", "pids"].map((name) => [name, join(mount, name)]));
+  await put("memory/pod/actors/running/cgroup.procs", "");
+  await put("cpu/pod/actors/running/cgroup.procs", "");
+  await put("pids/pod/actors/half-removed/cgroup.procs", "");
+  expect((await new CgroupsV1(mounts, "/pod").list()).sort()).toEqual(["half-removed", "running"]);
+});

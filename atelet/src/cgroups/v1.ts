@@ -98,8 +98,10 @@ export class CgroupsV1 implements Cgroups {
     await this.#removeLeaf(id, "is to be removed");
   }
 
-  list(): Promise<string[]> {
-    return groupsIn(this.#folder("memory", `${this.#parent}/actors`));
+  /** Of all controllers: one whose removal was cut off is left in some of them only. */
+  async list(): Promise<string[]> {
+    const folders = [...this.#mounts.keys()].map((controller) => this.#folder(controller, `${this.#parent}/actors`));
+    return [...new Set((await Promise.all(folders.map(groupsIn))).flat())];
   }
 
   async destroy(): Promise<void> {
