@@ -2,7 +2,7 @@ import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { type Logger } from "@substrate/lib/log.ts";
 import { z } from "zod";
-import { readJson, writeJson } from "../node-files.ts";
+import { readJson, removeHalfWritten, writeJson } from "../node-files.ts";
 import { type ActorPrefix, type SnapshotStore } from "../store/snapshots.ts";
 import { StoreSweep } from "./store-sweep.ts";
 
@@ -54,6 +54,7 @@ export class Tombstones {
   async load(): Promise<void> {
     const { dir } = this.#options;
     await mkdir(dir, { recursive: true, mode: 0o700 });
+    await removeHalfWritten(dir);
     for (const name of await readdir(dir)) {
       if (!name.endsWith(".json")) continue;
       const path = join(dir, name);
