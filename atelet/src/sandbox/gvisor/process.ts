@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { readFile, readdir, readlink } from "node:fs/promises";
-import { basename, join } from "node:path";
+import { basename } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { type ProcessIdentity } from "../sandbox.ts";
@@ -114,17 +114,18 @@ export async function waitGone(
 
 /** Whether the process has a file of one of these names open for writing that was not removed meanwhile. */
 export async function writesTo(pid: number, names: readonly string[]): Promise<boolean> {
-  const folder = `/proc/${pid}/fd`;
-  try {
-    for (const fd of await readdir(folder)) {
-      if (!names.includes(basename(await readlink(join(folder, fd))))) continue;
-      const flags = /^flags:\s*([0-7]+)/m.exec(await readFile(`/proc/${pid}/fdinfo/${fd}`, "utf8"))?.[1] ?? "0";
-      if ((Number.parseInt(flags, 8) & accessMode) !== 0) return true;
-    }
-    return false;
-  } catch (error) {
-    // it ended, or closed it just now
-    if (isGone(error)) return false;
-    throw error;
+  const fds = await readdir(`/proc/${pid}/fd`).catch(absent);
+  for (const fd of fds ?? []) {
+    // the process may close any of its files meanwhile, which says nothing of the others
+    const target = await readlink(`/proc/${pid}/fd/${fd}`).catch(absent);
+    if (target === undefined || !names.includes(basename(target))) continue;
+    const info = await readFile(`/proc/${pid}/fdinfo/${fd}`, "utf8").catch(absent);
+    const flags = /^flags:\s*([0-7]+)/m.exec(info ?? "")?.[1] ?? "0";
+    if ((Number.parseInt(flags, 8) & accessMode) !== 0) return true;
   }
+  return false;
+}
+
+function absent(error: unknown): undefined {
+  if (!isGone(error)) throw error;
 }
